@@ -1,0 +1,1 @@
+"""Graph to executable: passes, plan, code generation, and their order."""

@@ -1,0 +1,1 @@
+"""The compiled file: its format, its writer, its mapped reader."""
