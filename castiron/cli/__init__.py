@@ -1,0 +1,1 @@
+"""One file per command, each from options to one call of ``api``."""

@@ -1,0 +1,1 @@
+"""One rewrite of the graph per file: shapes, folding, fusion, layout."""

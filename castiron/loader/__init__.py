@@ -1,0 +1,1 @@
+"""Files to Graph: the ONNX reader and the evaluator; nothing else knows a file format."""

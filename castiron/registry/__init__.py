@@ -1,0 +1,1 @@
+"""Names to versions to running instances."""

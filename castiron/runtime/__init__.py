@@ -1,0 +1,1 @@
+"""An executable mapped onto a device and run: instance, pool, team, lane."""

@@ -1,0 +1,1 @@
+"""The edge: the Open Inference Protocol over HTTP."""

@@ -1,0 +1,1 @@
+"""What a tensor is: dtype, symbolic dims, signature. No data lives here."""
