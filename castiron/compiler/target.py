@@ -7,6 +7,7 @@ the same bytes. codegen (tiles, assemble) and the executable's header continue f
 
 from __future__ import annotations
 
+import pathlib
 import platform
 from dataclasses import dataclass
 
@@ -128,8 +129,8 @@ def named(name: str) -> Target:
 
 def host() -> Target:
     """The best target this machine can run."""
-    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        return best_for(platform.machine(), cpu_flags(file.read()))
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    return best_for(platform.machine(), cpu_flags(cpuinfo))
 
 
 def best_for(machine: str, flags: frozenset[str]) -> Target:

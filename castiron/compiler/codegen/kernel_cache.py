@@ -90,14 +90,14 @@ class KernelCache:
             total += size
             if total > self.limit_bytes:
                 with contextlib.suppress(OSError):
-                    os.unlink(path)
+                    path.unlink()
 
-    def _entries(self) -> list[tuple[int, int, str]]:
+    def _entries(self) -> list[tuple[int, int, pathlib.Path]]:
         found = []
         for path in self.folder.glob("??/*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, str(path)))
+                found.append((status.st_mtime_ns, status.st_size, path))
         return found
 
     def _path(self, key: str) -> pathlib.Path:
@@ -109,8 +109,8 @@ class KernelCache:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-            os.replace(temporary, path)
+            pathlib.Path(temporary).replace(path)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                pathlib.Path(temporary).unlink()
             raise
