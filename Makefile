@@ -1,0 +1,66 @@
+# The verbs of the project. CI calls these and nothing else.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+RUN := $(BIN)/python
+
+.PHONY: help install check format test demo serve bench docs realmodels backend fuzz slow clean
+
+help:
+	@echo "make install      create .venv and install everything that is pinned in constraints.txt"
+	@echo "make check        lint, format, types, layers, names and sizes"
+	@echo "make test         the tests, some minutes"
+	@echo "make demo         compile a real model, serve it, read a picture with it"
+	@echo "make serve        the same server, kept running, with a curl to try"
+	@echo "make bench        the numbers of README.md, measured again"
+	@echo "make docs         check the links of the documentation and the calls it names"
+	@echo "make format       let the formatter have its way"
+	@echo "slow suites: make realmodels, make backend, make fuzz; make slow runs all of them"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[server,test,bench]'
+	touch $(STAMP)
+
+check: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(RUN) -m tools.check_names
+
+format: install
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test: install
+	$(RUN) -m pytest
+
+realmodels: install
+	$(RUN) -m pytest -m "realmodel and slow"
+
+backend: install
+	$(RUN) -m pytest -m "backend and slow"
+
+fuzz: install
+	$(RUN) -m pytest -m fuzz --hypothesis-profile=thorough
+
+slow: realmodels backend fuzz
+
+demo: install
+	$(RUN) -m examples.demo
+
+serve: install
+	$(RUN) -m examples.demo --keep
+
+bench: install
+	$(RUN) -m bench
+
+docs: install
+	$(RUN) -m tools.check_docs
+
+clean:
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
