@@ -1,0 +1,32 @@
+"""Op to kernel family, written out: who says whether a kernel exists, and who lowers the node.
+
+``gap(node, graph)`` answers None when a kernel exists, else a sentence about what is missing;
+``lower(node, graph, target)`` gives the steps. A new op is one line in each table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from castiron.compiler.codegen import step
+from castiron.compiler.target import Target
+from castiron.graph.graph import Graph, Node
+
+Gap = Callable[[Node, Graph], str | None]
+Lower = Callable[[Node, Graph, Target], step.Lowered]
+
+GAPS: dict[str, Gap] = {}
+
+LOWERINGS: dict[str, Lower] = {}
+
+
+def gap(node: Node, graph: Graph) -> str | None:
+    """Why this node has no kernel, or None when it has one."""
+    if node.op not in GAPS:
+        return f"no kernel for op {node.op}"
+    return GAPS[node.op](node, graph)
+
+
+def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
+    """The node as steps; only for nodes without a gap."""
+    return LOWERINGS[node.op](node, graph, target)
