@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import platform
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
@@ -103,10 +104,11 @@ def _machine_for(target: targets.Target) -> llvm.TargetMachine:
 
 
 def _module_of(text: str, target: targets.Target) -> llvm.ModuleRef:
-    if target.architecture != "x86_64" and re.search(r"\bcall\b.*\basm\b", text):
+    if target.architecture != platform.machine() and re.search(r"\bcall\b.*\basm\b", text):
         raise errors.BuildError(
-            f"kernel {kernel_name(text)}: expected no inline assembly for {target.name}; found a "
-            "`call ... asm`. LLVM would abort the process: print an intrinsic or a stub instead."
+            f"kernel {kernel_name(text)}: expected no inline assembly when building for "
+            f"{target.name} on {platform.machine()}; found a `call ... asm`. "
+            "LLVM would abort the process: print an intrinsic or machine words instead."
         )
     context = llvm.create_context()
     try:

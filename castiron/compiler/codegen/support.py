@@ -1,18 +1,13 @@
 """The few symbols LLVM may call on its own account, printed by us.
 
-memset and memcpy stand as a net under kernels that print llvm.memset or llvm.memcpy; on AArch64
-the system call stub stands in for inline assembly, which LLVM cannot assemble for a foreign
-target. Nothing else is supplied: link refuses it by name.
+memset and memcpy stand as a net under kernels that print llvm.memset or llvm.memcpy. Nothing else
+is supplied: link refuses it by name.
 """
 
 from __future__ import annotations
 
-import struct
-
 from castiron.compiler import target as targets
 from castiron.compiler.codegen import assemble, elf_objects
-
-SYSCALL = "castiron_syscall"
 
 _X86_MEMSET = """\
 define dso_local ptr @memset(ptr %to, i32 %value, i64 %size) nounwind "no-builtins" align 64 {
@@ -90,38 +85,12 @@ _TEXTS = {
     "aarch64": {"memset": _PORTABLE_MEMSET, "memcpy": _PORTABLE_MEMCPY},
 }
 
-# mov x8,x0; mov x0..x5,x1..x6; svc 0; ret: number first, six arguments, result in x0.
-_AARCH64_SYSCALL = struct.pack(
-    "<9I",
-    0xAA0003E8,
-    0xAA0103E0,
-    0xAA0203E1,
-    0xAA0303E2,
-    0xAA0403E3,
-    0xAA0503E4,
-    0xAA0603E5,
-    0xD4000001,
-    0xD65F03C0,
-)
-
 
 def supplied(target: targets.Target, names: set[str]) -> list[elf_objects.KernelObject]:
     """Objects for those of `names` that castiron supplies on `target`, in a fixed order."""
     texts = _TEXTS[target.architecture]
-    objects = [
+    return [
         elf_objects.parse(assemble.compile_kernel(text, target))
         for name, text in texts.items()
         if name in names
     ]
-    if target.architecture == "aarch64" and SYSCALL in names:
-        objects.append(_syscall_stub())
-    return objects
-
-
-def _syscall_stub() -> elf_objects.KernelObject:
-    flags = elf_objects.SECTION_ALLOC | elf_objects.SECTION_EXEC
-    section = elf_objects.Section(".text", flags, 64, _AARCH64_SYSCALL)
-    symbol = elf_objects.Symbol(
-        SYSCALL, 0, 0, len(_AARCH64_SYSCALL), is_exported=True, is_function=True
-    )
-    return elf_objects.KernelObject(elf_objects.MACHINE_AARCH64, (section,), (symbol,), ())

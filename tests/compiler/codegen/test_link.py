@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import pathlib
 import shutil
-import struct
 import subprocess
 
 import llvmlite.binding as llvm
@@ -313,17 +312,3 @@ def test_an_aarch64_image_equals_what_gnu_ld_makes(tmp_path: pathlib.Path) -> No
     theirs = result.read_bytes()
     assert len(theirs) > 500
     assert image.content == theirs
-
-
-def test_the_aarch64_system_call_stub_is_supplied_on_demand() -> None:
-    text = """
-declare dso_local i64 @castiron_syscall(i64, i64, i64, i64, i64, i64, i64)
-define dso_local i64 @process_id() {
-  %r = call i64 @castiron_syscall(i64 172, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0)
-  ret i64 %r
-}
-"""
-    image = link.link(objects_for([text], AARCH64), AARCH64)
-    offset, size = image.symbols["castiron_syscall"]
-    assert size == 36
-    assert struct.unpack_from("<I", image.content, offset + 28)[0] == 0xD4000001
