@@ -44,7 +44,7 @@ MAX_ARGS = 96  # operands + parameters of one step, at most
 TEAM_SIZE = 0  # threads, the one that runs `castiron_run` included
 TEAM_SPIN_TICKS = 1  # how long a wait inside a run spins before it sleeps
 TEAM_STOP = 2  # i32: workers leave when it is set and nothing is left to claim
-TEAM_BUSY = 16  # i32: 1 while a run owns the team
+TEAM_BUSY = 16  # i32: threads of the run that owns the team, 0 = free
 TEAM_EPOCH = 32  # i32, futex of the workers: one more for every fork
 TEAM_ASLEEP = 48  # i64: bit i is set while worker i sleeps
 TEAM_CLAIM = 64  # i64: participants << 32 | chunks not claimed yet

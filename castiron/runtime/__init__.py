@@ -1,1 +1,1 @@
-"""An executable mapped onto a device and run: instance, pool, team, lane."""
+"""Executable to outputs: instance, pool, team of compute threads, native lane, CPU budget."""
