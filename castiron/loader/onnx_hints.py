@@ -1,0 +1,86 @@
+"""Element types and ranks that old forms need before castiron infers shapes itself.
+
+They come from ONNX's own inference over a copy without big weights, computed on first use. The
+exporter's value_info and output shapes do not enter it, since they may be wrong.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from google.protobuf import message
+from onnx import helper, shape_inference
+
+_SMALL_ELEMENTS = 1024
+
+
+class Hints:
+    """Answers None wherever nothing is known."""
+
+    __slots__ = ("_arrays", "_inferred", "_proto")
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self._proto = proto
+        self._arrays: dict[str, tuple[np.dtype, int]] = {}
+        self._inferred: dict[str, tuple[int, int | None]] | None = None
+
+    def add_array(self, name: str, array: np.ndarray) -> None:
+        """Learn from a constant."""
+        self._arrays[name] = (array.dtype, array.ndim)
+
+    def rank(self, name: str) -> int | None:
+        """The number of dims, or None."""
+        if name in self._arrays:
+            return self._arrays[name][1]
+        return self._infer().get(name, (0, None))[1]
+
+    def dtype(self, name: str) -> np.dtype | None:
+        """The numpy dtype, or None."""
+        if name in self._arrays:
+            return self._arrays[name][0]
+        code = self._infer().get(name, (0, None))[0]
+        return np.dtype(helper.tensor_dtype_to_np_dtype(code)) if code else None
+
+    def _infer(self) -> dict[str, tuple[int, int | None]]:
+        if self._inferred is None:
+            self._inferred = _inferred(self._proto)
+        return self._inferred
+
+
+def _inferred(proto: onnx.ModelProto) -> dict[str, tuple[int, int | None]]:
+    try:
+        model = shape_inference.infer_shapes(_light_copy(proto), data_prop=False)
+    except (shape_inference.InferenceError, message.Error, ValueError, RuntimeError):
+        return {}
+    infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    return {info.name: _kind(info.type) for info in infos}
+
+
+def _kind(kind: onnx.TypeProto) -> tuple[int, int | None]:
+    tensor = kind.tensor_type
+    rank = len(tensor.shape.dim) if tensor.HasField("shape") else None
+    return tensor.elem_type, rank
+
+
+def _light_copy(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with big initialisers turned into inputs, and without the exporter's hints."""
+    copy = onnx.ModelProto(ir_version=max(proto.ir_version, 4))
+    copy.opset_import.extend(proto.opset_import or [helper.make_opsetid("", 1)])
+    copy.functions.extend(proto.functions)
+    graph = copy.graph
+    graph.node.extend(proto.graph.node)
+    given = {info.name for info in proto.graph.input}
+    graph.input.extend(proto.graph.input)
+    for tensor in proto.graph.initializer:
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if math.prod(tensor.dims) <= _SMALL_ELEMENTS and not external:
+            graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            graph.input.append(info)
+    for info in proto.graph.output:
+        bare = graph.output.add(name=info.name)
+        bare.type.tensor_type.elem_type = info.type.tensor_type.elem_type
+    return copy
