@@ -143,7 +143,7 @@ def best_for(machine: str, flags: frozenset[str]) -> Target:
             return target
     supported = ", ".join(sorted({target.architecture for target in ALL}))
     raise errors.BuildError(
-        f"target: expected a {supported} processor with its basic vector unit; found {machine!r}. "
+        f"target: expected a processor of {supported} with its basic vectors; found {machine!r}. "
         "Name the target to build for another machine."
     )
 

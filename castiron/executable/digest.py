@@ -6,10 +6,12 @@ SHA-256 is there at once but several times slower per byte. Both give the same d
 
 from __future__ import annotations
 
+import sys
+
 DIGEST_BYTES = 32
 
-# Where the interpreter's own code stops being faster than importing OpenSSL's.
-_SMALL_BYTES = 1 << 20
+# Above this, OpenSSL's speed repays its import.
+_SMALL_BYTES = 3 << 18
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
 def sha256(data: bytes | memoryview) -> bytes:
     """The 32-byte SHA-256 of `data`."""
-    own = _own_sha256() if len(data) <= _SMALL_BYTES else None
-    if own is not None:
-        return bytes(own(data).digest())
+    if len(data) <= _SMALL_BYTES and "hashlib" not in sys.modules:
+        own = _own_sha256()
+        if own is not None:
+            return bytes(own(data).digest())
     import hashlib
 
     return hashlib.sha256(data).digest()

@@ -26,6 +26,7 @@ SECTION_TLS = 0x400
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8
 _TYPE_FUNCTION, _TYPE_SECTION = 2, 3
 _INDEX_ABSOLUTE = 0xFFF1
+_LARGEST_SECTION = 1 << 28
 _FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -90,7 +91,7 @@ def parse(data: bytes) -> KernelObject:
     """
     try:
         return _parse(data)
-    except (struct.error, IndexError, UnicodeDecodeError) as fault:
+    except (struct.error, IndexError, ValueError) as fault:
         raise errors.BuildError(
             f"object file: expected a whole ELF64 relocatable object; found {len(data)} bytes "
             f"that end or point outside themselves ({fault}). Clear the kernel cache and rebuild."
@@ -121,7 +122,7 @@ def _parse(data: bytes) -> KernelObject:
 
 def _content(data: bytes, header: tuple[int, ...]) -> bytes:
     _, kind, _, _, offset, size, *_ = header
-    if kind == _NOBITS:
+    if kind == _NOBITS and size <= _LARGEST_SECTION:
         return bytes(size)
     if offset + size > len(data):
         raise IndexError(f"section at {offset} of {size} bytes")

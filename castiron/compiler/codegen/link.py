@@ -30,11 +30,11 @@ Place = tuple[int, int]
 class Image:
     """Code and constants of all kernels.
 
-    `symbols` maps each exported function to (offset in `content`, size in bytes), in order of
+    `symbols` maps each exported function to (offset in `data`, size in bytes), in order of
     offset; `text_bytes` is the length of the code in front of the constants.
     """
 
-    content: bytes
+    data: bytes
     symbols: dict[str, tuple[int, int]]
     text_bytes: int
 

@@ -7,6 +7,7 @@ import mmap
 import pathlib
 import shutil
 import subprocess
+from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
@@ -120,9 +121,9 @@ def place_in_memory(content: bytes) -> tuple[int, mmap.mmap]:
 @pytest.mark.parametrize("target", HOST_TARGETS, ids=lambda target: target.name)
 def test_a_linked_image_runs_with_exact_results(target: targets.Target) -> None:
     image = link.link(objects_for(KERNELS, target), target)
-    base, _memory = place_in_memory(image.content)
+    base, _memory = place_in_memory(image.data)
 
-    def function(name: str, result: object, *arguments: object) -> object:
+    def function(name: str, result: Any, *arguments: Any) -> Any:
         return ctypes.CFUNCTYPE(result, *arguments)(base + image.symbols[name][0])
 
     table_sum = function("table_sum", ctypes.c_int64, ctypes.c_int64)
@@ -311,4 +312,4 @@ def test_an_aarch64_image_equals_what_gnu_ld_makes(tmp_path: pathlib.Path) -> No
     image = link.link(objects_for(texts, AARCH64), AARCH64)
     theirs = result.read_bytes()
     assert len(theirs) > 500
-    assert image.content == theirs
+    assert image.data == theirs
