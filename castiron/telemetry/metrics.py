@@ -111,7 +111,7 @@ class Family(Generic[ChildT]):
         yield f"# HELP {self.name} {self.text}"
         yield f"# TYPE {self.name} {self.kind}"
         for values, child in self.children.items():
-            labels = [
+            labels: list[str] = [
                 f'{name}="{_escaped(label)}"'
                 for name, label in zip(self.label_names, values, strict=True)
             ]
