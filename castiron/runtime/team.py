@@ -109,9 +109,7 @@ def ticks_per_us(code: Mapping[str, int]) -> float:
     return passed * 1000 / (time.perf_counter_ns() - start_ns)
 
 
-def _entry(
-    enter: Callable[[int, int], None], block: int, index: int
-) -> Callable[[], None]:
+def _entry(enter: Callable[[int, int], None], block: int, index: int) -> Callable[[], None]:
     return lambda: enter(block, index)
 
 
