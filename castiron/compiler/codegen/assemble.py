@@ -7,11 +7,13 @@ generators' business; link joins the objects.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import multiprocessing
 import os
 import platform
+import queue
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 
@@ -19,12 +21,12 @@ import llvmlite.binding as llvm
 
 from castiron import errors
 from castiron.compiler import target as targets
-from castiron.compiler.codegen import elf_objects, kernel_cache
+from castiron.compiler.codegen import elf_objects, kernel_cache, worker
 
 Progress = Callable[[int, int], None]
 
-# Starting a worker costs about as much as compiling this many kernels in place.
-_FEW = 12
+# Starting a worker costs about as much as compiling this much text in place.
+_SMALL_TEXT_CHARS = 300_000
 
 _PASS_METHODS = {
     "adce": "add_aggressive_dce_pass",
@@ -171,23 +173,22 @@ def compile_kernels(
     """The parsed objects of `texts`, in order; equal texts are compiled once.
 
     `progress(done, total)` counts distinct texts, cached ones included. `workers` is the number
-    of processes at most (None: CPUs of this process; 0: never start one). `cache` defaults to
-    the user's. The first kernel that fails raises its BuildError and stops the rest.
+    of processes (0: none, compile here; None: the CPUs of this process if there is enough to
+    compile, else 0). `cache` defaults to the user's. The first kernel that fails raises its
+    BuildError and stops the rest.
     """
     store = cache if cache is not None else kernel_cache.KernelCache.default()
     keys = [kernel_cache.key(text, target, llvm.llvm_version_info) for text in texts]
     distinct = dict(zip(keys, texts, strict=True))
-    ready = {}
-    for key in distinct:
-        found = store.get(key)
-        if found is not None:
-            ready[key] = found
+    found = {key: store.get(key) for key in distinct}
+    ready = {key: parsed for key, parsed in found.items() if parsed is not None}
+    missing = {key: text for key, text in distinct.items() if key not in ready}
     report = progress or _ignore
     report(len(ready), len(distinct))
-    missing = [key for key in distinct if key not in ready]
-    limit = len(os.sched_getaffinity(0)) if workers is None else workers
-    for key, parsed in _compile_missing(missing, distinct, target, limit):
-        ready[key] = store.put(key, parsed)
+    count = _fitting_workers(missing) if workers is None else min(workers, len(missing))
+    compiled = _compile_in_processes(missing, target, count) if count else _here(missing, target)
+    for key, packed in compiled:
+        ready[key] = store.put(key, packed)
         report(len(ready), len(distinct))
     store.trim()
     return [ready[key] for key in keys]
@@ -197,46 +198,49 @@ def _ignore(done: int, total: int) -> None:
     """Progress nobody asked for."""
 
 
-def _compile_missing(
-    keys: list[str], texts: dict[str, str], target: targets.Target, workers: int
-) -> Iterator[tuple[str, elf_objects.KernelObject]]:
-    if workers < 2 or len(keys) <= _FEW:
-        for key in keys:
-            yield key, elf_objects.parse(compile_kernel(texts[key], target))
-        return
-    yield from _compile_in_processes(keys, texts, target, min(workers, len(keys)))
+def _fitting_workers(texts: dict[str, str]) -> int:
+    count = min(len(os.sched_getaffinity(0)), len(texts))
+    is_small = sum(map(len, texts.values())) <= _SMALL_TEXT_CHARS
+    return 0 if count < 2 or is_small else count
+
+
+def _here(texts: dict[str, str], target: targets.Target) -> Iterator[tuple[str, bytes]]:
+    for key, text in texts.items():
+        yield key, _compile_packed(text, target)
 
 
 def _compile_in_processes(
-    keys: list[str], texts: dict[str, str], target: targets.Target, workers: int
-) -> Iterator[tuple[str, elf_objects.KernelObject]]:
-    spawn = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-        # Longest first, so that no worker is left alone with a big one at the end.
-        order = sorted(keys, key=lambda key: (-len(texts[key]), key))
-        waiting = {pool.submit(_compile_packed, texts[key], target): key for key in order}
+    texts: dict[str, str], target: targets.Target, count: int
+) -> Iterator[tuple[str, bytes]]:
+    """(key, packed object) of each text, as they are finished."""
+    idle: queue.SimpleQueue[worker.Worker] = queue.SimpleQueue()
+
+    def compile_one(text: str) -> bytes:
+        one = idle.get()
         try:
-            for done in futures.as_completed(waiting):
-                yield waiting[done], elf_objects.unpack(done.result())
-        except futures.process.BrokenProcessPool as fault:
-            raise errors.BuildError(_crash_message(waiting, texts, target)) from fault
+            return one.compile(text, target, kernel_name(text))
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            idle.put(one)
 
-
-def _crash_message(
-    waiting: dict[futures.Future[bytes], str], texts: dict[str, str], target: targets.Target
-) -> str:
-    lost = [key for future, key in waiting.items() if future.done() and future.exception()]
-    names = ", ".join(sorted(kernel_name(texts[key]) for key in lost)[:8])
-    return (
-        f"compiling for {target.name}: expected each worker process to return code; "
-        f"found one dead, among kernels {names}. Build again with one worker to see which."
-    )
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            idle.put(stack.enter_context(worker.Worker()))
+        pool = stack.enter_context(futures.ThreadPoolExecutor(count))
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        # Longest first, so that no worker is left alone with a big one at the end.
+        order = sorted(texts, key=lambda key: (-len(texts[key]), key))
+        waiting = {pool.submit(compile_one, texts[key]): key for key in order}
+        for done in futures.as_completed(waiting):
+            yield waiting[done], done.result()
 
 
 def _compile_packed(text: str, target: targets.Target) -> bytes:
     return elf_objects.pack(elf_objects.parse(compile_kernel(text, target)))
+
+
+def serve_parent() -> None:
+    """Compile what the parent process sends, until it closes the pipe (see worker)."""
+    worker.serve(_compile_packed, sys.stdin.buffer, sys.stdout.buffer)
 
 
 def names_of(objects: Iterable[elf_objects.KernelObject]) -> list[str]:

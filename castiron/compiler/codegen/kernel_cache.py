@@ -70,14 +70,16 @@ class KernelCache:
             os.utime(path)
         return elf_objects.unpack(packed)
 
-    def put(self, key: str, parsed: elf_objects.KernelObject) -> elf_objects.KernelObject:
-        """Keep `parsed` under `key` and return it. A full or read-only disk is no error."""
-        packed = elf_objects.pack(parsed)
+    def put(self, key: str, packed: bytes) -> elf_objects.KernelObject:
+        """Keep a packed object under `key`, and return it unpacked.
+
+        A full or read-only disk is no error.
+        """
         digest = hashlib.sha256(key.encode() + packed).digest()
         with contextlib.suppress(OSError):
             self._write(self._path(key), digest + packed)
             self.added_bytes += len(packed)
-        return parsed
+        return elf_objects.unpack(packed)
 
     def trim(self) -> None:
         """Drop the least recently used kernels until the rest fit; looks only after a `put`."""

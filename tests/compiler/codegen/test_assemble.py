@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +13,7 @@ from castiron import errors
 from castiron.compiler import target as targets
 from castiron.compiler.codegen import assemble, elf_objects, kernel_cache
 
+ROOT = pathlib.Path(__file__).parents[3]
 AVX512, AVX2, BASELINE, AARCH64 = targets.ALL
 
 
@@ -181,5 +185,33 @@ define dso_local void @deadly(ptr %x, ptr %y) {
 }
 """
     texts = [scale_text(number) for number in range(16)] + [deadly]
-    with pytest.raises(errors.BuildError, match=r"worker process.*deadly"):
+    with pytest.raises(
+        errors.BuildError, match=r"(?s)kernel deadly: .* dead \(SIGABRT\).*LLVM ERROR"
+    ):
         assemble.compile_kernels(texts, AVX2, workers=2, cache=cache)
+
+
+def test_a_script_without_a_main_guard_is_not_run_again(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "build.py"
+    script.write_text(f"""
+import pathlib, sys
+sys.path.insert(0, {str(ROOT)!r})
+print("started")
+from castiron.compiler import target
+from castiron.compiler.codegen import assemble, kernel_cache
+texts = {[scale_text(number) for number in range(4)]!r}
+cache = kernel_cache.KernelCache(pathlib.Path({str(tmp_path)!r}))
+print(len(assemble.compile_kernels(texts, target.named("avx2"), workers=2, cache=cache)))
+""")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["started", "4"]
+    assert done.stderr == ""
+
+
+def test_little_text_is_compiled_in_place_and_much_in_processes() -> None:
+    assert assemble._fitting_workers({"a": ZERO_LOOP, "b": ZERO_LOOP}) == 0
+    many = {str(number): ";" * 10_000 for number in range(50)}
+    cpus = len(os.sched_getaffinity(0))
+    assert assemble._fitting_workers(many) == (min(cpus, 50) if cpus > 1 else 0)

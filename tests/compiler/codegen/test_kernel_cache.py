@@ -28,6 +28,10 @@ def object_of(size: int) -> elf_objects.KernelObject:
     )
 
 
+def packed_object_of(size: int) -> bytes:
+    return elf_objects.pack(object_of(size))
+
+
 @pytest.fixture
 def cache(tmp_path: pathlib.Path) -> kernel_cache.KernelCache:
     return kernel_cache.KernelCache(tmp_path / "kernels", limit_bytes=5000)
@@ -43,7 +47,7 @@ def files_of(cache: kernel_cache.KernelCache) -> list[pathlib.Path]:
 
 def test_what_was_put_is_found(cache: kernel_cache.KernelCache) -> None:
     assert cache.get(key_of(1)) is None
-    cache.put(key_of(1), object_of(10))
+    cache.put(key_of(1), packed_object_of(10))
     assert cache.get(key_of(1)) == object_of(10)
     assert cache.get(key_of(2)) is None
 
@@ -58,7 +62,7 @@ def test_the_key_names_everything_the_code_depends_on(monkeypatch: pytest.Monkey
 
 
 def test_every_damage_is_noticed_and_the_entry_dropped(cache: kernel_cache.KernelCache) -> None:
-    cache.put(key_of(1), object_of(10))
+    cache.put(key_of(1), packed_object_of(10))
     (path,) = files_of(cache)
     content = path.read_bytes()
     for position in range(len(content)):
@@ -72,8 +76,8 @@ def test_every_damage_is_noticed_and_the_entry_dropped(cache: kernel_cache.Kerne
 
 
 def test_an_entry_under_a_wrong_name_is_not_believed(cache: kernel_cache.KernelCache) -> None:
-    cache.put(key_of(1), object_of(10))
-    cache.put(key_of(2), object_of(20))
+    cache.put(key_of(1), packed_object_of(10))
+    cache.put(key_of(2), packed_object_of(20))
     first = cache.folder / key_of(1)[:2] / key_of(1)[2:]
     second = cache.folder / key_of(2)[:2] / key_of(2)[2:]
     second.write_bytes(first.read_bytes())
@@ -82,7 +86,7 @@ def test_an_entry_under_a_wrong_name_is_not_believed(cache: kernel_cache.KernelC
 
 def test_the_oldest_go_first_when_there_is_too_much(cache: kernel_cache.KernelCache) -> None:
     for number in range(8):
-        cache.put(key_of(number), object_of(900))
+        cache.put(key_of(number), packed_object_of(900))
         path = cache.folder / key_of(number)[:2] / key_of(number)[2:]
         os.utime(path, (1000 + number, 1000 + number))
     assert cache.get(key_of(0)) is not None
@@ -95,14 +99,14 @@ def test_the_oldest_go_first_when_there_is_too_much(cache: kernel_cache.KernelCa
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = kernel_cache.KernelCache(tmp_path / "file" / "kernels")
-    assert cache.put(key_of(1), object_of(10)) == object_of(10)
+    assert cache.put(key_of(1), packed_object_of(10)) == object_of(10)
     assert cache.get(key_of(1)) is None
     cache.trim()
 
 
 def test_no_temporary_file_is_left(cache: kernel_cache.KernelCache) -> None:
     for number in range(3):
-        cache.put(key_of(number), object_of(10))
+        cache.put(key_of(number), packed_object_of(10))
     assert {path.name for path in files_of(cache)} == {key_of(number)[2:] for number in range(3)}
 
 
