@@ -26,7 +26,7 @@ from castiron.compiler.codegen import elf_objects, kernel_cache, worker
 Progress = Callable[[int, int], None]
 
 # Starting a worker costs about as much as compiling this much text in place.
-_SMALL_TEXT_CHARS = 300_000
+_SMALL_TEXT_CHARS = 800_000
 
 _PASS_METHODS = {
     "adce": "add_aggressive_dce_pass",

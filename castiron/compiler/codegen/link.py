@@ -133,18 +133,23 @@ def _lay_out(
     members: list[elf_objects.KernelObject], machine: int
 ) -> tuple[dict[Place, int], bytearray, int]:
     """Offsets of all sections by (member, section index), the raw image, and its code length."""
+    sections = [
+        ((number, index), section)
+        for number, parsed in enumerate(members)
+        for index, section in enumerate(parsed.sections)
+    ]
+    code = [entry for entry in sections if entry[1].flags & elf_objects.SECTION_EXEC]
+    constants = [entry for entry in sections if not entry[1].flags & elf_objects.SECTION_EXEC]
     image = bytearray()
     places: dict[Place, int] = {}
     text_bytes = 0
-    for is_code in (True, False):
-        for number, parsed in enumerate(members):
-            for index, section in enumerate(parsed.sections):
-                if bool(section.flags & elf_objects.SECTION_EXEC) == is_code:
-                    gap = -len(image) % max(section.align, _ALIGN)
-                    image += _GAP.get(machine, b"\0") * gap
-                    places[number, index] = len(image)
-                    image += section.content
-        text_bytes = text_bytes or len(image)
+    for place, section in (*code, *constants):
+        gap = -len(image) % max(section.align, _ALIGN)
+        image += _GAP.get(machine, b"\0") * gap
+        places[place] = len(image)
+        image += section.content
+        if section.flags & elf_objects.SECTION_EXEC:
+            text_bytes = len(image)
     return places, image, text_bytes
 
 

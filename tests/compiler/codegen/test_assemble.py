@@ -212,6 +212,6 @@ print(len(assemble.compile_kernels(texts, target.named("avx2"), workers=2, cache
 
 def test_little_text_is_compiled_in_place_and_much_in_processes() -> None:
     assert assemble._fitting_workers({"a": ZERO_LOOP, "b": ZERO_LOOP}) == 0
-    many = {str(number): ";" * 10_000 for number in range(50)}
+    many = {str(number): ";" * 20_000 for number in range(50)}
     cpus = len(os.sched_getaffinity(0))
     assert assemble._fitting_workers(many) == (min(cpus, 50) if cpus > 1 else 0)
