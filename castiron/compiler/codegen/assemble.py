@@ -47,6 +47,7 @@ _PASS_METHODS = {
 }
 _LEVELS = {"O1": 1, "O2": 2, "O3": 3}
 _PASSES = re.compile(r"^;\s*passes:(.*)$", re.MULTILINE)
+_INLINE_ASSEMBLY = re.compile(r"\bcall\b[^\n@]*\basm\b")
 _DEFINE = re.compile(r"^define\b.*\{[^\n{}]*$", re.MULTILINE)
 
 
@@ -106,7 +107,7 @@ def _machine_for(target: targets.Target) -> llvm.TargetMachine:
 
 
 def _module_of(text: str, target: targets.Target) -> llvm.ModuleRef:
-    if target.architecture != platform.machine() and re.search(r"\bcall\b.*\basm\b", text):
+    if target.architecture != platform.machine() and _INLINE_ASSEMBLY.search(text):
         raise errors.BuildError(
             f"kernel {kernel_name(text)}: expected no inline assembly when building for "
             f"{target.name} on {platform.machine()}; found a `call ... asm`. "
