@@ -21,7 +21,7 @@ HOST_TARGETS = [
     target
     for target in targets.ALL
     if target.architecture == targets.host().architecture
-    and set(target.required_flags) <= set(targets.host().required_flags)
+    and set(target.required_flags) <= {*targets.host().required_flags, "sse2"}
 ]
 
 TABLE = """
