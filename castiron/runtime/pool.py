@@ -188,8 +188,9 @@ class Pool:
             crowded = len(self._warm) > _KEEP_WARM_BLOCKS
             if crowded or self._warm_bytes > self._keep_warm_bytes:
                 self._shed()
-            elif not self._rents % _IDLE_AFTER and self._fragmentation() > _COMPACT_ABOVE:
-                self._cool(self._num_idle())
+            elif not self._rents % _IDLE_AFTER:
+                if self._fragmentation() > _COMPACT_ABOVE:
+                    self._cool(self._num_idle())
                 self._trim(self._keep_free_bytes)
 
     def compact(self) -> int:
@@ -313,8 +314,8 @@ class Pool:
     def _trim(self, keep_bytes: int) -> None:
         """Return free pages until at most `keep_bytes` of them are present."""
         excess = sum(slab.space.touched_bytes for slab in self._slabs) - keep_bytes
-        for slab in self._slabs[:0:-1]:
-            if excess > 0 and slab.space.is_whole:
+        for slab in sorted(self._slabs, key=_slab_size, reverse=True):
+            if excess > 0 and slab.space.is_whole and len(self._slabs) > 1:
                 excess -= slab.space.touched_bytes
                 self._returned += slab.space.touched_bytes
                 self._slabs.remove(slab)
@@ -351,3 +352,7 @@ class _Slab:
 
     def unmap(self) -> None:
         memory.unmap(self.address, self.size_bytes)
+
+
+def _slab_size(slab: _Slab) -> int:
+    return slab.size_bytes

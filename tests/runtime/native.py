@@ -156,7 +156,7 @@ class Run:
     stride: int = 0
     crash: int = 0
     times: int = 0
-    _kept: list[array.array[int]] = field(default_factory=list)
+    kept: list[array.array[int]] = field(default_factory=list)
 
     def address(self) -> int:
         """Write the context; return the argument of `castiron_run`."""
@@ -173,8 +173,8 @@ class Run:
         return self._keep(words)
 
     def _keep(self, words: list[int]) -> int:
-        self._kept.append(array.array("q", words))
-        return self._kept[-1].buffer_info()[0]
+        self.kept.append(array.array("q", words))
+        return self.kept[-1].buffer_info()[0]
 
 
 class Words:
