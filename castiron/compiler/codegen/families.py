@@ -9,15 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from castiron.compiler.codegen import step
+from castiron.compiler.codegen.kernels import matmul
 from castiron.compiler.target import Target
 from castiron.graph.graph import Graph, Node
 
 Gap = Callable[[Node, Graph], str | None]
 Lower = Callable[[Node, Graph, Target], step.Lowered]
 
-GAPS: dict[str, Gap] = {}
+GAPS: dict[str, Gap] = {
+    "Gemm": matmul.gap,
+    "MatMul": matmul.gap,
+}
 
-LOWERINGS: dict[str, Lower] = {}
+LOWERINGS: dict[str, Lower] = {
+    "Gemm": matmul.lower,
+    "MatMul": matmul.lower,
+}
 
 
 def gap(node: Node, graph: Graph) -> str | None:

@@ -16,7 +16,10 @@ from castiron.compiler.codegen import assemble
 _LABEL = re.compile(r"^(\.?[A-Za-z_$][\w.$]*):")
 _LOCAL = re.compile(r"\.L[\w.$]+")
 _X86_VECTOR = re.compile(r"%[xyz]mm\d+")
-_X86_STACK = re.compile(r"\(%r[sb]p(?:\)|,)")
+_X86_STACK = re.compile(r"\(%rsp(?:\)|,)")
+_X86_FRAMED_STACK = re.compile(r"\(%r[sb]p(?:\)|,)")
+# Only behind this is rbp the frame; without it rbp is one more general register.
+_X86_FRAME = re.compile(r"movq\s+%rsp, %rbp")
 _AARCH64_VECTOR = re.compile(r"(?:^|[\s,{\[])(?:[bhsdqv]\d+(?:\.\d*[bhsdq])?)\b")
 _AARCH64_STACK = re.compile(r"\[(?:sp|x29)\b")
 
@@ -34,7 +37,9 @@ def count_in_assembly(assembly: str, target: targets.Target, function: str) -> i
     """`count_vector_spills` of assembly text already emitted for `target`."""
     lines = _body(assembly, function)
     inside = {index for first, last in _loops(lines) for index in range(first, last + 1)}
-    return sum(_is_spill(lines[index], target) for index in inside)
+    framed = any(_X86_FRAME.search(line) for line in lines)
+    stack = _X86_FRAMED_STACK if framed else _X86_STACK
+    return sum(_is_spill(lines[index], target, stack) for index in inside)
 
 
 def _body(assembly: str, function: str) -> list[str]:
@@ -78,12 +83,12 @@ def _is_branch(mnemonic: str) -> bool:
     )
 
 
-def _is_spill(line: str, target: targets.Target) -> bool:
+def _is_spill(line: str, target: targets.Target, x86_stack: re.Pattern[str]) -> bool:
     code = line.split("#", 1)[0] if target.architecture == "x86_64" else line.split("//", 1)[0]
     if _LABEL.match(code) or not code[:1].isspace():
         return False
     if target.architecture == "x86_64":
-        return bool(_X86_VECTOR.search(code) and _X86_STACK.search(code))
+        return bool(_X86_VECTOR.search(code) and x86_stack.search(code))
     words = code.split(None, 1)
     operands = words[1] if len(words) > 1 else ""
     return bool(_AARCH64_VECTOR.search(operands) and _AARCH64_STACK.search(operands))
