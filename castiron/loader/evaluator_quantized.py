@@ -13,9 +13,9 @@ from onnx.reference.op_run import OpRun
 
 def quantise(x: np.ndarray) -> tuple[np.ndarray, np.float32, np.uint8]:
     """x as uint8 with the range stretched over its values and zero: (integers, scale, zero)."""
-    low = min(float(x.min(initial=0.0)), 0.0)
-    high = max(float(x.max(initial=0.0)), 0.0)
-    scale = np.float32((high - low) / 255.0) if high > low else np.float32(1.0)
+    low = np.minimum(x.min(initial=0.0), 0.0).astype(np.float32)
+    high = np.maximum(x.max(initial=0.0), 0.0).astype(np.float32)
+    scale = (high - low) / np.float32(255.0) if high > low else np.float32(1.0)
     zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
     integers = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
     return integers, scale, zero
