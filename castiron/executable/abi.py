@@ -95,3 +95,7 @@ CRASH_DIGEST = 64  # 32 bytes: sha256 of its executable
 CRASH_MODEL_BYTES = 96  # i64: length of the name
 CRASH_MODEL = 104  # the name, UTF-8, cut to fit
 CRASH_MODEL_ROOM = CRASH_SLOT_BYTES - CRASH_MODEL
+
+# The probe of a core's peak in every image, and its operations in one unit per vector lane.
+PEAK_SYMBOL = "castiron_peak"
+PEAK_FLOPS_PER_LANE = 20

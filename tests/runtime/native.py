@@ -59,6 +59,38 @@ leave:
   ret void
 }
 
+; args: arrived, wanted, ticks at most, scratch log. Waits in one unit until `wanted` units have
+; begun, so all of them must be in hand at once; the log tells who came and stays 0 if none did.
+define void @meet(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %arrived = load ptr, ptr %args
+  %log.at = getelementptr i64, ptr %args, i64 1
+  %log = load ptr, ptr %log.at
+  %wanted.at = getelementptr i64, ptr %args, i64 2
+  %wanted = load i64, ptr %wanted.at
+  %ticks.at = getelementptr i64, ptr %args, i64 3
+  %ticks = load i64, ptr %ticks.at
+  %mine = atomicrmw add ptr %arrived, i64 1 seq_cst
+  %from = call i64 @llvm.readcyclecounter()
+  br label %wait
+wait:
+  call void @llvm.x86.sse2.pause()
+  %here = load atomic i64, ptr %arrived seq_cst, align 8
+  %all = icmp uge i64 %here, %wanted
+  br i1 %all, label %met, label %patient
+patient:
+  %now = call i64 @llvm.readcyclecounter()
+  %spent = sub i64 %now, %from
+  %early = icmp ult i64 %spent, %ticks
+  br i1 %early, label %wait, label %leave
+met:
+  %own.at = getelementptr ptr, ptr %log, i64 %begin
+  store ptr %scratch, ptr %own.at
+  br label %leave
+leave:
+  ret void
+}
+
 ; copies out[0..units) of step one to its own operand: what a later step reads of an earlier one
 define void @copy(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
 entry:
@@ -103,7 +135,7 @@ define void @append(ptr %record) {
   ret void
 }
 """
-KERNELS = ("fill", "copy", "nothing", "crash", "append")
+KERNELS = ("fill", "meet", "copy", "nothing", "crash", "append")
 
 
 @functools.cache

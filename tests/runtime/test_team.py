@@ -63,6 +63,16 @@ class Filling:
         RUN(self.address)
 
 
+def meet(crew: team.Team, threads: int) -> set[int]:
+    """Fork a step that ends only when so many threads are in it; return who they were."""
+    arrived, log = native.Words(1), native.Words(threads, -1)
+    params = [threads, int(20e6 * team.ticks_per_us(CODE))]
+    step = native.Step(CODE["meet"], threads, 1, [(0, 0), (1, 0)], params)
+    run = native.Run([arrived.address, log.address], [step], crew.address, threads, 0, 4096)
+    RUN(run.address())
+    return {scratch // 4096 for scratch in log.values}
+
+
 def word(crew: team.Team, index: int) -> ctypes.c_int64:
     """A word of the team block."""
     return ctypes.c_int64.from_address(crew.address + index * abi.WORD_BYTES)
@@ -113,11 +123,7 @@ def test_a_step_sees_all_that_the_step_before_wrote(crew: team.Team) -> None:
 
 
 def test_each_thread_has_its_own_scratch(four: team.Team) -> None:
-    filling = Filling(four, 400, 1, ticks=60_000)
-    filling.do()
-    own = {(address - (1 << 40)) / 4096 for address in filling.log.values}
-    assert own <= {0, 1, 2, 3}
-    assert len(own) > 1
+    assert meet(four, 4) == {0, 1, 2, 3}
 
 
 def test_a_run_uses_no_more_threads_than_it_asks_for(four: team.Team) -> None:
@@ -138,14 +144,10 @@ def test_the_epoch_may_wrap_around(four: team.Team) -> None:
 
 def test_sleeping_workers_are_woken_for_a_fork_at_any_moment(four: team.Team) -> None:
     generator = random.Random(7)
-    joined_by_others = 0
     for _ in range(150):
         time.sleep(generator.random() * 0.0006)
-        filling = Filling(four, 40, 1, ticks=25_000)
-        filling.do()
-        assert list(filling.visits.values) == [1] * 40
-        joined_by_others += len(set(filling.log.values)) > 1
-    assert joined_by_others > 75
+        threads = generator.randrange(2, 5)
+        assert meet(four, threads) == set(range(threads))
 
 
 def test_an_idle_team_uses_no_processor(four: team.Team) -> None:
@@ -276,11 +278,8 @@ def test_a_team_of_an_impossible_size_is_refused(threads: int) -> None:
 
 def test_a_team_of_the_largest_size_wakes_its_last_thread() -> None:
     crew = team.Team(CODE, abi.MAX_THREADS)
-    filling = Filling(crew, 640, 1, ticks=20_000)
-    filling.do()
-    assert list(filling.visits.values) == [1] * 640
-    assert len(set(filling.log.values)) > 1
-    assert crew.stop(10.0)
+    assert meet(crew, abi.MAX_THREADS) == set(range(abi.MAX_THREADS))
+    assert crew.stop(20.0)
 
 
 def test_a_process_has_one_team() -> None:
