@@ -192,7 +192,7 @@ def check_unfinished(source: Source) -> Iterator[Breach]:
 
 
 def check_imports(source: Source) -> Iterator[Breach]:
-    """Across folders modules are imported, not names; private names stay in their file."""
+    """Across folders modules and classes are imported; private names stay in their file."""
     modules: set[str] = set()
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
@@ -202,7 +202,9 @@ def check_imports(source: Source) -> Iterator[Breach]:
         for alias in node.names:
             if _is_module(f"{node.module}.{alias.name}"):
                 modules.add(alias.asname or alias.name)
-            elif source.is_product and not _same_folder(source.path, node.module):
+            elif alias.name[0].isupper() or not source.is_product:
+                continue
+            elif not _same_folder(source.path, node.module):
                 yield node.lineno, f"import the module, not {alias.name!r} from {node.module}"
     if source.is_product:
         yield from _private_uses(source.tree, modules)
