@@ -1,0 +1,113 @@
+"""Ops that read or write at indices: Gather*, Scatter*, OneHot, NonZero, Compress, ...
+
+Attrs as in ONNX, ``axis`` non-negative after simplify. Negative indices count from the end.
+Canonical OneHot: inputs (indices, values), attrs ``axis`` (counted in the output), ``depth``.
+"""
+
+from __future__ import annotations
+
+from castiron.graph.graph import Extent, TensorType
+from castiron.graph.ops.site import Site, Types
+from castiron.tensor import dim as dims
+from castiron.tensor import dtype as dtypes
+
+
+def gather(at: Site) -> Types:
+    """Slices of the data along ``axis``: the indices' shape stands in its place."""
+    data, indices = at.rank_at_least(0, 1), at.shape(1)
+    if data is None or indices is None:
+        return (TensorType(at.dtype(0), None),)
+    axis = at.axis(int(at.attr("axis", 0)), len(data))
+    shape = (*data[:axis], *indices, *data[axis + 1 :])
+    return (TensorType(at.dtype(0), shape, _gathered(at, len(data))),)
+
+
+def _gathered(at: Site, rank: int) -> tuple[Extent, ...] | None:
+    known, positions = at.contents(0), at.contents(1)
+    indices = at.shape(1)
+    if known is None or positions is None or rank != 1 or indices is None or len(indices) > 1:
+        return None
+    found = []
+    for position in positions:
+        if isinstance(position, dims.Dim):
+            return None
+        if not -len(known) <= position < len(known):
+            at.fail(f"indices: expected -{len(known)} <= i < {len(known)}, found {position}", 1)
+        found.append(known[position])
+    return tuple(found)
+
+
+def gather_elements(at: Site) -> Types:
+    """One element for each index."""
+    return (TensorType(at.dtype(0), at.shape(1)),)
+
+
+def gather_nd(at: Site) -> Types:
+    """Slices of the data at index tuples (the last axis of the indices)."""
+    data, indices = at.shape(0), at.rank_at_least(1, 1)
+    if data is None or indices is None or isinstance(indices[-1], dims.Dim):
+        return (TensorType(at.dtype(0), None),)
+    batch, depth = int(at.attr("batch_dims", 0)), indices[-1]
+    if batch + depth > len(data):
+        at.fail(f"index tuples of {depth} do not fit data of rank {len(data)}", 1)
+    return (TensorType(at.dtype(0), (*indices[:-1], *data[batch + depth :])),)
+
+
+def scatter(at: Site) -> Types:
+    """ScatterElements, ScatterND, TensorScatter: the type of the data."""
+    return (TensorType(at.dtype(0), at.shape(0), _scattered(at)),)
+
+
+def _scattered(at: Site) -> tuple[Extent, ...] | None:
+    known, positions, updates = (at.contents(index) for index in range(3))
+    shape = at.shape(0)
+    if shape is None or len(shape) != 1 or at.attr("reduction", "none") != "none":
+        return None
+    if known is None or positions is None or updates is None or at.node.op == "TensorScatter":
+        return None
+    if len(positions) != len(updates):
+        return None
+    result = list(known)
+    for position, update in zip(positions, updates, strict=True):
+        if isinstance(position, dims.Dim) or not -len(known) <= position < len(known):
+            return None
+        result[position] = update
+    return tuple(result)
+
+
+def one_hot(at: Site) -> Types:
+    """The indices' shape with ``depth`` put in at ``axis``; dtype of the values."""
+    indices = at.shape(0)
+    values = 1 if at.attr("depth") is not None else 2
+    dtype = at.dtype(values)
+    if indices is None:
+        return (TensorType(dtype, None),)
+    axis = at.axis(int(at.attr("axis", -1)), len(indices) + 1)
+    depth = at.attr("depth")
+    if depth is None:
+        known = at.contents(1)
+        depth = known[0] if known else at.fresh(axis)
+    return (TensorType(dtype, (*indices[:axis], depth, *indices[axis:])),)
+
+
+def non_zero(at: Site) -> Types:
+    """(rank, number of non-zero elements), int64."""
+    shape = at.shape(0)
+    rank = at.fresh(0) if shape is None else max(len(shape), 1)
+    return (TensorType(dtypes.INT64, (rank, at.fresh(1))),)
+
+
+def compress(at: Site) -> Types:
+    """The slices that the condition picks along ``axis``, of the flat data when absent."""
+    shape, axis = at.shape(0), at.attr("axis")
+    if axis is None:
+        return (TensorType(at.dtype(0), (at.fresh(0),)),)
+    if shape is None:
+        return (TensorType(at.dtype(0), None),)
+    axis = at.axis(int(axis), len(shape))
+    return (TensorType(at.dtype(0), (*shape[:axis], at.fresh(axis), *shape[axis + 1 :])),)
+
+
+def reverse_sequence(at: Site) -> Types:
+    """The type of the data."""
+    return (TensorType(at.dtype(0), at.rank_at_least(0, 2)),)
