@@ -9,9 +9,7 @@ class DType:
 
     __slots__ = ("llvm", "name", "oip", "onnx_code", "size_bytes", "struct_code")
 
-    def __init__(
-        self, name: str, size_bytes: int, codes: tuple[int, str, str, str]
-    ) -> None:
+    def __init__(self, name: str, size_bytes: int, codes: tuple[int, str, str, str]) -> None:
         self.name = name
         self.size_bytes = size_bytes
         self.onnx_code, self.oip, self.llvm, self.struct_code = codes

@@ -34,7 +34,7 @@ def element_of(type_: str) -> str:
 
 def lanes_of(type_: str) -> int:
     """The number of lanes of a type; 1 for scalars."""
-    return int(type_[1:].split(" x ")[0]) if type_.startswith("<") else 1
+    return int(type_[1:].split(" x ", maxsplit=1)[0]) if type_.startswith("<") else 1
 
 
 def literal(value: float | int | bool, type_: str) -> str:
@@ -440,7 +440,9 @@ class Function:
         params = ", ".join(f"{value.type} {value.text}" for value in self.params)
         linkage = "dso_local" if self.exported else "internal"
         body = "\n".join(["entry:", *self._entry, *self._lines])
-        return f"define {linkage} {self.returns} @{self.name}({params}) #0 align 64 {{\n{body}\n}}\n"
+        return (
+            f"define {linkage} {self.returns} @{self.name}({params}) #0 align 64 {{\n{body}\n}}\n"
+        )
 
 
 class Module:

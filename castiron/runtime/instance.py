@@ -1,0 +1,316 @@
+"""An executable mapped onto this machine, ready to run.
+
+``run`` checks the inputs, binds the symbols, rents an arena and makes one native call for each
+native stage; interpreted stages go to an interpreter that is handed in. ``start`` does the same
+on a lane and tells the event loop when it is done. Runs share code and weights; each rents its
+own arena, so any number may be under way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from castiron import errors
+from castiron.executable import abi, program
+from castiron.runtime import views
+from castiron.runtime.binding import Binding, BindingCache
+from castiron.tensor import dtype as dtypes
+from castiron.tensor.signature import Signature, TensorSpec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Protocol
+
+    from castiron.executable.reader import ExecutableFile
+    from castiron.runtime.lane import Lane
+    from castiron.runtime.pool import Block, Pool
+    from castiron.runtime.team import Team
+
+    class Interpreter(Protocol):
+        """Runs the nodes of one interpreted stage."""
+
+        def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+            """Outputs by name for inputs by name, as numpy arrays."""
+
+    Done = Callable[[dict[str, Any] | None, Exception | None], None]
+
+_RUN = "castiron_run"
+_WORD = ctypes.c_int64
+
+
+class Device:
+    """What the instances of one process share: the pool of memory and the team of threads.
+
+    ``team`` is called with an image's functions at the first load, since threads live in
+    generated code; None keeps every run on its caller's thread.
+    """
+
+    __slots__ = ("pool", "team", "threads")
+
+    def __init__(
+        self, pool: Pool, threads: int, team: Callable[[Mapping[str, int], int], Team] | None
+    ) -> None:
+        self.pool = pool
+        self.threads = threads
+        self.team = team
+
+
+class _Call:
+    """One native stage under way: everything that must stay alive until it is done."""
+
+    __slots__ = ("bases", "binding", "block", "context", "outputs", "owners")
+
+    def __init__(self, binding: Binding, block: Block, outputs: list[views.View]) -> None:
+        self.binding = binding
+        self.block = block
+        self.outputs = outputs
+        self.owners: object = None
+        self.bases: ctypes.Array[_WORD] | None = None
+        self.context: ctypes.Array[_WORD] | None = None
+
+
+class Instance:
+    """A loaded executable. ``signature``, ``metadata`` and ``digest`` describe it."""
+
+    def __init__(
+        self,
+        file: ExecutableFile,
+        device: Device,
+        interpreter: Callable[[bytes], Interpreter],
+    ) -> None:
+        self.path = file.path
+        self._file = file
+        self._device = device
+        self._program = program.decode(file.plan)
+        self.metadata = self._program.metadata
+        self.signature = _signature(self._program)
+        self.is_native = all(isinstance(s, program.NativeStage) for s in self._program.stages)
+        base, self._weights = file.map_code(), file.map_weights()
+        self._kernels = [base + offset for offset in self._program.kernel_offsets]
+        self.code = dict(zip(self._program.kernels, self._kernels, strict=True))
+        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.code[_RUN])
+        team = device.team(self.code, device.threads) if device.team else None
+        self._team = team.address if team else 0
+        self._threads = team.threads if team else 1
+        self._caches = [BindingCache() for _ in self._program.stages]
+        self._interpreters = self._make_interpreters(interpreter)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file's header, in hex: it covers the digest of every part."""
+        return self._file.header.digest.hex()
+
+    def close(self) -> None:
+        """Close the file. Mapped code stays mapped: threads may still be inside it."""
+        self._file.close()
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name for inputs by name.
+
+        Inputs are numpy arrays or buffers of the signature's dtype and shape; outputs are numpy
+        arrays when numpy is loaded, memoryviews otherwise. Raises InputError.
+        """
+        symbols, slots = self._accept(inputs)
+        for position, stage in enumerate(self._program.stages):
+            if isinstance(stage, program.InterpretedStage):
+                self._interpret(position, stage, (symbols, slots))
+                continue
+            call = self._prepare(position, stage, (symbols, slots))
+            self._run(ctypes.addressof(call.context))  # type: ignore[arg-type]
+            self._finish(stage, call, slots)
+        return self._outputs(slots)
+
+    def start(self, inputs: Mapping[str, Any], lane: Lane, on_done: Done) -> None:
+        """Begin a run on a lane; later ``on_done(outputs, error)`` is called on its loop.
+
+        Only for native models. Raises InputError at once when the inputs do not fit.
+        """
+        if not self.is_native or len(self._program.stages) != 1:
+            raise errors.ModelNotReady(
+                f"{self.path}: has interpreted steps, which cannot run on a lane; "
+                "run it in a helper process"
+            )
+        symbols, slots = self._accept(inputs)
+        stage = self._program.stages[0]
+        assert isinstance(stage, program.NativeStage)
+        call = self._prepare(0, stage, (symbols, slots))
+
+        def finish() -> None:
+            self._finish(stage, call, slots)
+            on_done(self._outputs(slots), None)
+
+        lane.submit(ctypes.addressof(call.context), finish)  # type: ignore[arg-type]
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[list[int]]:
+        """Run once and give the clock ticks of every step, by stage (empty if interpreted)."""
+        symbols, slots = self._accept(inputs)
+        ticks: list[list[int]] = []
+        for position, stage in enumerate(self._program.stages):
+            if isinstance(stage, program.InterpretedStage):
+                self._interpret(position, stage, (symbols, slots))
+                ticks.append([])
+                continue
+            call = self._prepare(position, stage, (symbols, slots))
+            times = (_WORD * max(stage.num_steps, 1))()
+            call.context[abi.CTX_TIMES] = ctypes.addressof(times)  # type: ignore[index]
+            self._run(ctypes.addressof(call.context))  # type: ignore[arg-type]
+            self._finish(stage, call, slots)
+            ticks.append(list(times[: stage.num_steps]))
+        return ticks
+
+    def arena_bytes(self, inputs: Mapping[str, Any]) -> int:
+        """Bytes of arena and scratch that the largest native stage needs for these inputs."""
+        symbols, _ = self._accept(inputs)
+        largest = 0
+        for position, stage in enumerate(self._program.stages):
+            if isinstance(stage, program.NativeStage):
+                binding = self._bind(position, stage, symbols)
+                needed = binding.arena_bytes + binding.scratch_bytes * self._threads
+                largest = max(largest, needed)
+        return largest
+
+    def _make_interpreters(self, make: Callable[[bytes], Interpreter]) -> dict[int, Interpreter]:
+        source = b"" if self.is_native else self._file.source()
+        return {
+            position: make(source[stage.offset : stage.offset + stage.length])
+            for position, stage in enumerate(self._program.stages)
+            if isinstance(stage, program.InterpretedStage)
+        }
+
+    def _accept(
+        self, inputs: Mapping[str, Any]
+    ) -> tuple[list[int | None], list[views.View | None]]:
+        """Check every input; the symbols they bind and the slots they fill."""
+        slots: list[views.View | None] = [None] * len(self._program.slots)
+        symbols: list[int | None] = [None] * len(self._program.symbols)
+        specs = self.signature.inputs
+        if len(inputs) != len(specs) or any(spec.name not in inputs for spec in specs):
+            raise _wrong_names(inputs, specs)
+        for slot, spec in zip(self._program.inputs, specs, strict=True):
+            view = views.of(inputs[spec.name], spec)
+            self._bind_shape(slot, view.shape, symbols, spec)
+            slots[slot] = view
+        return symbols, slots
+
+    def _bind_shape(
+        self,
+        slot: int,
+        shape: tuple[int, ...],
+        symbols: list[int | None],
+        spec: TensorSpec | None,
+    ) -> None:
+        """Check a tensor's shape against its slot and learn the symbols it decides."""
+        rows = self._program.slots[slot].dims
+        if rows is None:
+            return
+        dims = self._program.dims
+        fits = len(rows) == len(shape)
+        for row, extent in zip(rows, shape, strict=False):
+            operation, value = dims[3 * row], dims[3 * row + 1]
+            if operation == program.SYMBOL:
+                if symbols[value] is None:
+                    symbols[value] = extent
+                fits = fits and symbols[value] == extent
+            elif operation == program.CONST:
+                fits = fits and value == extent
+        if not fits:
+            described = spec or self._program.slots[slot].name
+            raise errors.InputError(
+                f"expected {described}, found shape {list(shape)}"
+                + _known_symbols(self._program.symbols, symbols),
+                f"inputs.{self._program.slots[slot].name}",
+            )
+
+    def _bind(
+        self, position: int, stage: program.NativeStage, symbols: Sequence[int | None]
+    ) -> Binding:
+        values = tuple(symbols[index] or 0 for index in stage.symbols)
+        return self._caches[position].get(stage, values, self._kernels)
+
+    def _prepare(
+        self,
+        position: int,
+        stage: program.NativeStage,
+        state: tuple[list[int | None], list[views.View | None]],
+    ) -> _Call:
+        """Rent an arena, make the outputs and fill the context of one native call."""
+        symbols, slots = state
+        binding = self._bind(position, stage, symbols)
+        threads = self._threads if binding.scratch_bytes else 1
+        block = self._device.pool.rent(
+            max(binding.arena_bytes + binding.scratch_bytes * threads, 64)
+        )
+        outputs = [
+            views.empty(self._program.slots[slot].dtype, shape)
+            for slot, shape in zip(stage.writes, binding.write_shapes, strict=True)
+        ]
+        call = _Call(binding, block, outputs)
+        read = [slots[slot] for slot in stage.reads]
+        call.owners = read
+        addresses = [view.address for view in (*read, *outputs)]  # type: ignore[union-attr]
+        call.bases = (_WORD * (2 + len(addresses)))(self._weights, block.address, *addresses)
+        call.context = (_WORD * abi.CTX_WORDS)(
+            ctypes.addressof(call.bases), binding.steps_address, binding.num_steps, self._team,
+            self._threads, block.address + binding.arena_bytes, binding.scratch_bytes, 0, 0,
+        )  # fmt: skip
+        return call
+
+    def _finish(
+        self, stage: program.NativeStage, call: _Call, slots: list[views.View | None]
+    ) -> None:
+        self._device.pool.give_back(call.block)
+        for slot, view in zip(stage.writes, call.outputs, strict=True):
+            slots[slot] = view
+
+    def _interpret(
+        self,
+        position: int,
+        stage: program.InterpretedStage,
+        state: tuple[list[int | None], list[views.View | None]],
+    ) -> None:
+        symbols, slots = state
+        names = [self._program.slots[slot].name for slot in stage.reads]
+        arrays = [slots[slot].owner for slot in stage.reads]  # type: ignore[union-attr]
+        results = self._interpreters[position].run(dict(zip(names, arrays, strict=True)))
+        for slot in stage.writes:
+            name = self._program.slots[slot].name
+            slots[slot] = view = views.of_result(results[name])
+            self._bind_shape(slot, view.shape, symbols, None)
+
+    def _outputs(self, slots: Sequence[views.View | None]) -> dict[str, Any]:
+        return {
+            self._program.slots[slot].name: slots[slot].owner  # type: ignore[union-attr]
+            for slot in self._program.outputs
+        }
+
+
+def _signature(written: program.Program) -> Signature:
+    def spec(slot: program.Slot) -> TensorSpec:
+        labels = [int(label) if label.isdigit() else label for label in slot.labels]
+        return TensorSpec(slot.name, dtypes.named(slot.dtype), tuple(labels))
+
+    return Signature(
+        tuple(spec(written.slots[slot]) for slot in written.inputs),
+        tuple(spec(written.slots[slot]) for slot in written.outputs),
+    )
+
+
+def _wrong_names(inputs: Mapping[str, Any], specs: Sequence[TensorSpec]) -> errors.InputError:
+    expected = ", ".join(map(repr, specs))
+    missing = [spec.name for spec in specs if spec.name not in inputs]
+    surplus = [name for name in inputs if all(name != spec.name for spec in specs)]
+    found = "; ".join(
+        part
+        for part in (
+            f"missing {', '.join(missing)}" if missing else "",
+            f"unknown {', '.join(map(str, surplus))}" if surplus else "",
+        )
+        if part
+    )
+    return errors.InputError(f"expected inputs {expected}, found: {found}", "inputs")
+
+
+def _known_symbols(names: Sequence[str], values: Sequence[int | None]) -> str:
+    known = [f"{n}={v}" for n, v in zip(names, values, strict=True) if v is not None]
+    return f" with {', '.join(known)}" if known else ""
