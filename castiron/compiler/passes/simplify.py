@@ -2,7 +2,7 @@
 
 Nodes keep sizes as attrs of dims (``graph/ops/canonical.py``), so that the nodes which computed
 them have no reader left and are pruned. Where data need a size, ``DimsToTensor`` writes it. Rules
-that remove nodes are in ``identities.py``, rules that split ops in ``decompose.py``.
+that remove nodes are in ``identities.py``, rules that split ops in ``primitives.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from castiron.compiler.passes import decompose, identities
+from castiron.compiler.passes import primitives, identities
 from castiron.compiler.passes.infer_shapes import infer_shapes
 from castiron.compiler.passes.rewriter import Rewriter
 from castiron.graph.graph import Graph, Node
@@ -94,7 +94,7 @@ def _simplify_node(rewriter: Rewriter, node: Node, seen: dict[Any, Node]) -> Non
 
 
 def _first_answer(rewriter: Rewriter, node: Node) -> str | Node | None:
-    for rule in (*decompose.RULES.get(node.op, ()), *identities.rules_for(node)):
+    for rule in (*primitives.RULES.get(node.op, ()), *identities.rules_for(node)):
         answer = rule(rewriter, node)
         if answer is not None:
             return answer
