@@ -16,7 +16,6 @@ from castiron import errors
 from castiron.compiler import encode, plan, report, stages
 from castiron.compiler.codegen import assemble, families, link, peak, threads
 from castiron.compiler.passes.choose_layouts import choose_layouts
-from castiron.compiler.passes.decompose import decompose
 from castiron.compiler.passes.fold_constants import fold_constants
 from castiron.compiler.passes.fold_scales import fold_scales
 from castiron.compiler.passes.fuse_elementwise import fuse_elementwise
@@ -30,7 +29,7 @@ from castiron.executable.writer import Contents
 from castiron.graph.graph import Graph, Node
 from castiron.graph.verify import verify
 
-Evaluate = Callable[[Node, Sequence[np.ndarray]], list[np.ndarray]]
+Evaluate = Callable[[Node, Sequence[np.ndarray | None]], list[np.ndarray]]
 Package = Callable[[Sequence[Node], Graph, Sequence[str], Sequence[str]], bytes]
 Progress = Callable[[str, int, int], None]
 
@@ -89,12 +88,14 @@ def lower_graph(graph: Graph, options: Options) -> Graph:
     def simplified(current: Graph) -> Graph:
         return simplify(infer_shapes(current))
 
+    def mark(current: Graph) -> Graph:
+        return mark_interpreted(current, simplified, families.gap, options.strict)
+
     passes: list[tuple[str, Callable[[Graph], Graph]]] = [
         ("infer_shapes", infer_shapes),
         ("fold_constants", lambda g: infer_shapes(fold_constants(g, options.evaluate))),
-        ("mark_interpreted", lambda g: mark_interpreted(g, families.gap, options.strict)),
+        ("mark_interpreted", mark),
         ("simplify", simplified),
-        ("decompose", lambda g: simplified(decompose(g))),
         ("fuse_norms", fuse_norms),
         ("fold_scales", lambda g: simplified(fold_scales(g))),
         ("choose_layouts", lambda g: choose_layouts(g, options.precision)),
