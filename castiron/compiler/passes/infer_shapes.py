@@ -82,8 +82,7 @@ class _Walk:
             if not name:
                 continue
             if found is None:
-                known = self.given.get(name, site.UNKNOWN)
-                self.types[name] = TensorType(known.dtype, known.shape)
+                self.types[name] = self.given.get(name, site.UNKNOWN)
             else:
                 self.types[name] = found[index] if index < len(found) else site.UNKNOWN
 

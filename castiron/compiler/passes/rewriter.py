@@ -106,13 +106,14 @@ class Rewriter:
         if out not in self.outputs:
             self.renamed[out] = value
             self.uses[value] += self.uses[out] - 1
-        elif value in self._fixed or value not in self.makers or self._decides_extents(value):
+        elif value in self._fixed or value not in self.makers or self.decides_extents(value):
             attrs: dict[str, Any] = {}
             self.emit(Node("Identity", (value,), (out,), attrs, node.name, None))
         else:
             self._give_name(value, out)
 
-    def _decides_extents(self, value: str) -> bool:
+    def decides_extents(self, value: str) -> bool:
+        """Whether symbols are named after the value, or may be, as its rank is unknown."""
         shape = self.shape(value)
         prefix = f"{value}_"
         names = set().union(*(dims.symbols_of(extent) for extent in shape or ())) if shape else ()

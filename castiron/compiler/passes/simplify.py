@@ -7,7 +7,6 @@ that remove nodes are in ``identities.py``, rules that split ops in ``primitives
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ def _simplify_node(rewriter: Rewriter, node: Node, seen: dict[Any, Node]) -> Non
             rewriter.alias(node, answer)
             return
         node = answer
-    twin = _twin(node, seen)
+    twin = None if any(map(rewriter.decides_extents, node.outputs)) else _twin(node, seen)
     if twin is not None:
         rewriter.alias(node, rewriter.renamed.get(twin, twin))
     else:
@@ -111,8 +110,3 @@ def _twin(node: Node, seen: dict[Any, Node]) -> str | None:
     except TypeError:  # an attr that is an array
         return None
     return None if before is node else before.outputs[0]
-
-
-def without_origin(node: Node) -> Node:
-    """The node as castiron's own, no longer the one of the source file."""
-    return dataclasses.replace(node, origin=None)

@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM, GRU, RNN.
+"""Recurrent layers: LSTM, GRU, RNN, and com.microsoft's DynamicQuantizeLSTM.
 
 X is (time, batch, input), or (batch, time, input) with ``layout`` 1; W is (directions,
 gates * hidden, input). Outputs: Y (time, directions, batch, hidden), Y_h and, for LSTM, Y_c
@@ -9,6 +9,18 @@ from __future__ import annotations
 
 from castiron.graph.graph import Extent, Shape, TensorType
 from castiron.graph.ops.site import Site, Types
+
+
+def quantized_lstm(at: Site) -> Types:
+    """As LSTM, with weights (directions, input, 4 * hidden) and (directions, hidden, 4 * hidden)."""
+    x, r = at.rank_at_least(0, 3), at.rank_at_least(2, 3)
+    dtype, count = at.dtype(0), len(at.node.outputs)
+    hidden = at.attr("hidden_size") if r is None else r[1]
+    if x is None or hidden is None:
+        return (TensorType(dtype, None),) * count
+    directions = 2 if at.attr("direction", "forward") == "bidirectional" else 1
+    last = TensorType(dtype, (directions, x[1], hidden))
+    return (TensorType(dtype, (x[0], directions, x[1], hidden)), last, last)[:count]
 
 
 def recurrent(at: Site) -> Types:

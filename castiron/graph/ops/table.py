@@ -119,6 +119,7 @@ RULES: dict[str, Rule] = {
     "LSTM": recurrent.recurrent,
     "GRU": recurrent.recurrent,
     "RNN": recurrent.recurrent,
+    "com.microsoft::DynamicQuantizeLSTM": recurrent.quantized_lstm,
     "Resize": resize.resize,
     "GridSample": resize.grid_sample,
     "AffineGrid": resize.affine_grid,
