@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import fused, matmul
+from castiron.compiler.codegen.kernels import fused, matmul, softmax
 from castiron.compiler.target import Target
 from castiron.graph.graph import Graph, Node
 
@@ -17,12 +17,14 @@ Gap = Callable[[Node, Graph], str | None]
 Lower = Callable[[Node, Graph, Target], step.Lowered]
 
 GAPS: dict[str, Gap] = {
+    **dict.fromkeys(softmax.OPS, softmax.gap),
     **dict.fromkeys(fused.OPS, fused.gap),
     "Gemm": matmul.gap,
     "MatMul": matmul.gap,
 }
 
 LOWERINGS: dict[str, Lower] = {
+    **dict.fromkeys(softmax.OPS, softmax.lower),
     **dict.fromkeys(fused.OPS, fused.lower),
     "Gemm": matmul.lower,
     "MatMul": matmul.lower,
