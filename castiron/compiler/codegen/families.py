@@ -19,6 +19,7 @@ Lower = Callable[[Node, Graph, Target], step.Lowered]
 GAPS: dict[str, Gap] = {
     **dict.fromkeys(softmax.OPS, softmax.gap),
     **dict.fromkeys(fused.OPS, fused.gap),
+    "Conv": convolution.gap,
     "Gemm": matmul.gap,
     "MatMul": matmul.gap,
 }
@@ -26,6 +27,7 @@ GAPS: dict[str, Gap] = {
 LOWERINGS: dict[str, Lower] = {
     **dict.fromkeys(softmax.OPS, softmax.lower),
     **dict.fromkeys(fused.OPS, fused.lower),
+    "Conv": convolution.lower,
     "Gemm": matmul.lower,
     "MatMul": matmul.lower,
 }

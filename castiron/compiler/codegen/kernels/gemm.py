@@ -69,7 +69,8 @@ def lower(product: Product, target: Target) -> step.Step:
         has_bias=product.bias is not None,
         epilogue=product.epilogue,
     )
-    columns = packing.columns(count, target, micro.element)
+    run = None if isinstance(product.rows, Dim) else product.rows
+    columns = packing.columns(count, target, micro.element, rows=run)
     cut = divide(product.rows, depth, columns, target)
     size = micro.size_bytes
     operands: list[step.Read | step.Write | step.Packed] = [
@@ -128,21 +129,13 @@ def _kernel(
 ) -> step.Kernel:
     module = Module(target)
     symbol = f"gemm_{micro.tag()}_{columns.tag()}{'h8' if collide else ''}"
-    widths = {}
-    if columns.full:
-        widths["main"] = tiles.Width(columns.main)
-    if columns.rest:
-        widths["rest"] = columns.rest
-    panels = {}
-    for name, width in widths.items():
-        tallest = tiles.most_rows(target, width.vectors)
-        panels[name] = tiles.panel(module, micro, width, min(8, tallest) if collide else tallest)
+    panels = packing.panels(module, micro, columns, limit=8 if collide else 0)
     _write(module.kernel(symbol), micro, columns, panels)
     return step.Kernel(symbol, module.text())
 
 
 def _write(
-    f: Function, micro: tiles.Micro, columns: packing.Columns, panels: dict[str, Function]
+    f: Function, micro: tiles.Micro, columns: packing.Columns, panels: dict[tiles.Width, Function]
 ) -> None:
     args, begin, end, _ = f.params
     at = _arguments(f, args, micro)
@@ -156,14 +149,12 @@ def _write(
         here = {**at, "rows": rows}
         here["a"] = f.offset(at["a"], first_row * at["a_row"])
         here["c_down"] = first_row * at["c_row"]
-        if "main" in panels:
+        if columns.full:
             with f.loop(first, f.minimum(last, at["full"])) as turn:
-                _call(
-                    f, micro, (columns, tiles.Width(columns.main)), panels["main"], here, turn.index
-                )
+                _call(f, micro, (columns, tiles.Width(columns.main)), panels, here, turn.index)
         if columns.rest:
             with f.when(last > at["full"]):
-                _call(f, micro, (columns, columns.rest), panels["rest"], here, at["full"])
+                _call(f, micro, (columns, columns.rest), panels, here, at["full"])
     f.return_()
 
 
@@ -182,7 +173,7 @@ def _call(
     f: Function,
     micro: tiles.Micro,
     shape: tuple[packing.Columns, tiles.Width],
-    panel: Function,
+    panels: dict[tiles.Width, Function],
     here: dict[str, Value],
     index: Value,
 ) -> None:  # limit: one call of a panel needs what the panel, the kernel and the loop know
@@ -203,4 +194,4 @@ def _call(
                 place = f.offset(place, here["c_down"])
             now[f"e{n}"] = place if kind == epilogues.SCALAR else f.offset(place, across)
     labels = ["rows", *(label for _, label in tiles.parameters(micro, width))]
-    f.call(panel, [now[label] for label in labels])
+    f.call(panels[width], [now[label] for label in labels])

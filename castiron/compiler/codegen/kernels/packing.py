@@ -11,7 +11,12 @@ import dataclasses
 import numpy as np
 
 from castiron.compiler.codegen.kernels import tiles
+from castiron.compiler.codegen.loop import Function, Module
 from castiron.compiler.target import Target
+
+# Cycles that an element of A and a register of B cost beside the multiplications of a strip.
+_A_CYCLES = 0.1
+_B_CYCLES = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,12 +51,15 @@ class Columns:
         return f"{main}r{self.rest.tag()}" if self.rest else main
 
 
-def columns(count: int, target: Target, element: str = "float", widest: int = 0) -> Columns:
-    """The cheapest cover of ``count`` columns by panels of at most ``widest`` vectors."""
+def columns(
+    count: int, target: Target, element: str = "float", *, rows: int | None = None
+) -> Columns:
+    """The cheapest cover of ``count`` columns; ``rows`` is the length of a run, if known."""
     lanes = tiles.lanes_of(target, element)
-    limit = widest or tiles.widest(target)
     vectors = -(-count // lanes)
-    main = min(range(1, limit + 1), key=lambda width: _cost(vectors, width))
+    widths = range(1, tiles.widest(target) + 1)
+    times = {width: _time(target, width, rows) for width in widths}
+    main = min(widths, key=lambda width: (_cover(vectors, width, times), -width))
     full, rest = divmod(vectors, main)
     masked = count % lanes != 0
     if rest == 0 and masked:
@@ -59,11 +67,37 @@ def columns(count: int, target: Target, element: str = "float", widest: int = 0)
     return Columns(count, lanes, main, full, tiles.Width(rest, masked) if rest else None)
 
 
-def _cost(vectors: int, main: int) -> tuple[float, int]:
-    """Time of one row in register columns: narrow panels load A more often for each product."""
-    slow = {0: 0.0, 1: 1.3, 2: 2.1, 3: 3.05, 4: 4.0}
+def _cover(vectors: int, main: int, times: dict[int, float]) -> float:
     full, rest = divmod(vectors, main)
-    return full * slow[main] + slow[rest], -main
+    return full * times[main] + (times[rest] if rest else 0.0)
+
+
+def _time(target: Target, width: int, rows: int | None) -> float:
+    """Cycles for one step of depth and one row, in a run of ``rows`` rows.
+
+    A strip needs half a cycle for each multiply-add and each load, at least the four cycles of
+    one multiply-add's latency, and some time because neither operand always lies near.
+    """
+    tallest = tiles.most_rows(target, width)
+    run = rows or tallest
+    strips = -(-run // tallest)
+    height = run / strips
+    busy = max(height * width / 2, (height + width) / 2, 4.0)
+    return strips * (busy + _A_CYCLES * height + _B_CYCLES * width) / run
+
+
+def panels(
+    module: Module, micro: tiles.Micro, cut: Columns, *, limit: int = 0
+) -> dict[tiles.Width, Function]:
+    """The panel functions that the cover needs; strips of at most ``limit`` rows if given."""
+    widths = [tiles.Width(cut.main)] if cut.full else []
+    if cut.rest:
+        widths.append(cut.rest)
+    found = {}
+    for width in widths:
+        tallest = tiles.most_rows(module.target, width.vectors)
+        found[width] = tiles.panel(module, micro, width, min(limit or tallest, tallest))
+    return found
 
 
 def pack(matrix: np.ndarray, cut: Columns) -> np.ndarray:
