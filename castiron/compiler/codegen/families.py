@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import fused, matmul, softmax
+from castiron.compiler.codegen.kernels import convolution, fused, matmul, softmax
 from castiron.compiler.target import Target
 from castiron.graph.graph import Graph, Node
 

@@ -15,7 +15,7 @@ import numpy as np
 from castiron.compiler.codegen import step
 from castiron.compiler.codegen.kernels import bands, epilogues, gemm, packing, tiles
 from castiron.compiler.codegen.kernels.geometry import Geometry
-from castiron.compiler.codegen.loop import I64, PTR, Function, Module, Value
+from castiron.compiler.codegen.loop import I64, PTR, Module, Value
 from castiron.compiler.target import Target
 from castiron.graph.graph import Extent
 from castiron.tensor import dim
