@@ -44,6 +44,8 @@ MAX_ARGS = 96  # operands + parameters of one step, at most
 TEAM_SIZE = 0  # threads, the one that runs `castiron_run` included
 TEAM_SPIN_TICKS = 1  # how long a wait inside a run spins before it sleeps
 TEAM_STOP = 2  # i32: workers leave when it is set and nothing is left to claim
+TEAM_PLACES = 3  # 1: workers are kept off the CPU of the thread that forks
+TEAM_FORKER_CPU = 4  # i32: the CPU they are kept off now, -1 = none
 TEAM_BUSY = 16  # i32: threads of the run that owns the team, 0 = free
 TEAM_EPOCH = 32  # i32, futex of the workers: one more for every fork
 TEAM_ASLEEP = 48  # i64: bit i is set while worker i sleeps
@@ -63,7 +65,10 @@ TEAM_SLEEPS = 114  # times a worker went to sleep
 TEAM_JOIN_SLEEPS = 115  # times a forking thread went to sleep
 TEAM_WAKES = 116  # system calls made to wake workers
 TEAM_LEFT = 117  # workers that have returned
-TEAM_WORDS = 128
+TEAM_CPUS = 128  # the CPUs this process may use, one bit each
+TEAM_CPUS_WORDS = 16
+TEAM_THREAD_IDS = 144  # of worker i at word i, 0 before it has begun
+TEAM_WORDS = 208
 MAX_THREADS = 64  # one bit each in TEAM_ASLEEP
 
 # Lane block: a ring of runs, served by one native thread. In bytes.

@@ -30,7 +30,7 @@ class Machine:
     """Text fragments of one instruction set.
 
     `header` opens a module; `ticks` is a call that yields an i64 which counts time, `pause` a
-    call that tells the core it is waiting; `futex` and `write` are system call numbers.
+    call that tells the core it is waiting. The other fields are numbers of system calls.
     """
 
     header: str
@@ -38,6 +38,9 @@ class Machine:
     pause: str
     futex: int
     write: int
+    gettid: int
+    getcpu: int
+    sched_setaffinity: int
 
     def define(self, signature: str, body: str) -> str:
         """Return a function of that signature, aligned, without unwind data or library calls."""
@@ -82,6 +85,9 @@ define internal i64 @{SYSCALL}(i64 %number, {args}) #0 {{
         pause="call void @llvm.x86.sse2.pause()",
         futex=202,
         write=1,
+        gettid=186,
+        getcpu=309,
+        sched_setaffinity=203,
     )
 
 
@@ -102,4 +108,7 @@ declare void @llvm.aarch64.hint(i32)
         pause="call void @llvm.aarch64.hint(i32 1)",
         futex=98,
         write=64,
+        gettid=178,
+        getcpu=168,
+        sched_setaffinity=122,
     )

@@ -24,8 +24,9 @@ _MOST_CHUNKS_SHIFT = 24  # a fork is cut into at most 2**24 chunks and one, whic
 
 def team_text(to: machine.Machine) -> str:
     """Return the team's functions as LLVM IR text, without a module header."""
-    parts = [_acquire(to), _release(to), _fork(to), _take_part(to), _run_chunk(to), _join(to)]
-    return "\n".join([*parts, _worker(to), _watch(to), _sleep(to), _stop(to)])
+    run = [_acquire(to), _release(to), _fork(to), _take_part(to), _run_chunk(to), _join(to)]
+    placing = [_place(to), _keep_off(to)]
+    return "\n".join([*run, *placing, _worker(to), _watch(to), _sleep(to), _stop(to)])
 
 
 def _acquire(to: machine.Machine) -> str:
@@ -80,7 +81,8 @@ def _fork(to: machine.Machine) -> str:
     """Print the function that publishes a step, wakes who sleeps, takes part, and joins.
 
     The claim word says by itself who may take what is left, so a worker that comes late finds
-    nothing to do and is not waited for.
+    nothing to do and is not waited for. Marks of workers that are being woken are taken away,
+    so that the next fork, which may come before they run, does not call the system again.
     """
     body = f"""entry:
 {words.load("%kernel", "%record", abi.STEP_KERNEL)}
@@ -120,6 +122,9 @@ def _fork(to: machine.Machine) -> str:
   %none = icmp eq i64 %sleepers, 0
   br i1 %none, label %work, label %wake
 wake:
+  call void @castiron_place(ptr %team)
+  %awake = xor i64 %sleepers, -1
+  %asleep.old = atomicrmw and ptr %asleep.at, i64 %awake seq_cst
   %bits.high = lshr i64 %sleepers, 32
   %bits.both = or i64 %sleepers, %bits.high
   %bits = and i64 %bits.both, 4294967295
@@ -252,9 +257,87 @@ leave:
     return to.define("internal void @castiron_join(ptr %team)", body)
 
 
+def _place(to: machine.Machine) -> str:
+    """Print the function that keeps sleeping workers off the CPU of the thread that forks.
+
+    Left alone the kernel likes to wake a worker where its waker runs, and there it waits for
+    the end of the very run it was to speed up. Asked before a wake only, and acted upon only
+    when the forking thread has moved.
+    """
+    body = f"""entry:
+  %cpu.at = alloca i32, align 8
+{words.load("%places", "%team", abi.TEAM_PLACES)}
+  %wanted = icmp ne i64 %places, 0
+  br i1 %wanted, label %ask, label %leave
+ask:
+  %cpu.word = ptrtoint ptr %cpu.at to i64
+  %status = {to.syscall(to.getcpu, "%cpu.word")}
+  %cpu = load volatile i32, ptr %cpu.at, align 8
+{words.address("%kept.off", "%team", abi.TEAM_FORKER_CPU)}
+  %last = load atomic i32, ptr %kept.off acquire, align 4
+  %moved = icmp ne i32 %cpu, %last
+  %counted = icmp ult i32 %cpu, {abi.TEAM_CPUS_WORDS * 64}
+  %act = and i1 %moved, %counted
+  br i1 %act, label %move, label %leave
+move:
+  store atomic i32 %cpu, ptr %kept.off release, align 4
+  call void @castiron_keep_off(ptr %team, i32 %cpu)
+  br label %leave
+leave:
+  ret void"""
+    return to.define("internal void @castiron_place(ptr %team)", body)
+
+
+def _keep_off(to: machine.Machine) -> str:
+    """Print the function that allows each worker every CPU of the process but one."""
+    count = abi.TEAM_CPUS_WORDS
+    body = f"""entry:
+  %mask = alloca [{count} x i64], align 8
+{words.address("%cpus", "%team", abi.TEAM_CPUS)}
+{words.load("%size", "%team", abi.TEAM_SIZE)}
+  %all = load [{count} x i64], ptr %cpus, align 8
+  store volatile [{count} x i64] %all, ptr %mask, align 8
+  %place = lshr i32 %cpu, 6
+  %word.at = getelementptr i64, ptr %mask, i32 %place
+  %word = load volatile i64, ptr %word.at, align 8
+  %within = and i32 %cpu, 63
+  %shift = zext i32 %within to i64
+  %bit = shl i64 1, %shift
+  %others = xor i64 %bit, -1
+  %rest = and i64 %word, %others
+  store volatile i64 %rest, ptr %word.at, align 8
+  %mask.word = ptrtoint ptr %mask to i64
+{words.address("%ids", "%team", abi.TEAM_THREAD_IDS)}
+  br label %next
+next:
+  %index = phi i64 [ 1, %entry ], [ %index.next, %skip ]
+  %more = icmp ult i64 %index, %size
+  br i1 %more, label %worker, label %leave
+worker:
+  %id.at = getelementptr i64, ptr %ids, i64 %index
+  %id = load atomic i64, ptr %id.at acquire, align 8
+  %begun = icmp ne i64 %id, 0
+  br i1 %begun, label %set, label %skip
+set:
+  %status = {to.syscall(to.sched_setaffinity, "%id", count * 8, "%mask.word")}
+  br label %skip
+skip:
+  %index.next = add i64 %index, 1
+  br label %next
+leave:
+  ret void"""
+    return to.define("internal void @castiron_keep_off(ptr %team, i32 %cpu)", body)
+
+
 def _worker(to: machine.Machine) -> str:
     """Print `castiron_worker(team, index)`: the whole life of a compute thread, 1 <= index."""
     body = f"""entry:
+  %id = {to.syscall(to.gettid)}
+{words.address("%ids", "%team", abi.TEAM_THREAD_IDS)}
+  %id.at = getelementptr i64, ptr %ids, i64 %index
+  store atomic i64 %id, ptr %id.at release, align 8
+{words.address("%kept.off", "%team", abi.TEAM_FORKER_CPU)}
+  store atomic i32 -1, ptr %kept.off release, align 4
 {words.address("%epoch", "%team", abi.TEAM_EPOCH)}
 {words.address("%stop.at", "%team", abi.TEAM_STOP)}
   br label %look
