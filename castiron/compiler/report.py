@@ -13,11 +13,12 @@ from typing import Any
 from castiron.compiler.codegen import link
 from castiron.compiler.codegen.step import Step
 from castiron.compiler.passes import mark_interpreted
+from castiron.compiler.encode import DimsTable
 from castiron.compiler.plan import Plan
 from castiron.compiler.stages import Stage
 from castiron.compiler.target import Target
 from castiron.graph import text
-from castiron.graph.graph import Extent, Graph
+from castiron.graph.graph import Graph
 from castiron.tensor import dim as dims
 
 
@@ -44,27 +45,28 @@ def report(
 
 
 def _native(plan: Plan) -> dict[str, Any]:
+    """The stage; ``flops`` and ``bytes`` of steps are rows of the dims table ``dims``."""
+    table = DimsTable({})
+    steps = [_step(step, table) for step in plan.steps]
     return {
         "kind": "native",
         "reads": list(plan.reads),
         "writes": list(plan.writes),
         "buffers": [[dims.text(size), first, last] for size, first, last in plan.buffers],
-        "steps": [_step(step) for step in plan.steps],
+        "steps": steps,
+        "dims": table.flat(),
+        "symbols": table.used,
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step, table: DimsTable) -> dict[str, Any]:
     return {
         "name": step.name,
         "kernel": step.kernel.symbol,
         "units": dims.text(step.units),
-        "flops": _portable(step.flops),
-        "bytes": _portable(step.bytes_moved),
+        "flops": table.row(step.flops),
+        "bytes": table.row(step.bytes_moved),
     }
-
-
-def _portable(value: Extent) -> int | str:
-    return value if isinstance(value, int) else dims.text(value)
 
 
 def _interpreted(stage: Stage) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class ExecutableFile:
         self.header = container.unpack_head(self._head, status.st_size, path)
         self.plan = self._part("plan")
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the header, in hex; it covers the digest of every part."""
+        return self._head[container.HEAD_BYTES - 32 : container.HEAD_BYTES].hex()
+
     def report(self) -> bytes:
         """The bytes of the build report, checked."""
         return self._part("report")

@@ -99,7 +99,7 @@ class Instance:
     @property
     def digest(self) -> str:
         """SHA-256 of the file's header, in hex: it covers the digest of every part."""
-        return self._file.header.digest.hex()
+        return self._file.digest
 
     def close(self) -> None:
         """Close the file. Mapped code stays mapped: threads may still be inside it."""
@@ -158,6 +158,12 @@ class Instance:
             self._finish(stage, call, slots)
             ticks.append(list(times[: stage.num_steps]))
         return ticks
+
+    def symbols(self, inputs: Mapping[str, Any]) -> dict[str, int]:
+        """The value of every symbol that these inputs decide."""
+        values, _ = self._accept(inputs)
+        names = self._program.symbols
+        return {n: v for n, v in zip(names, values, strict=True) if v is not None}
 
     def arena_bytes(self, inputs: Mapping[str, Any]) -> int:
         """Bytes of arena and scratch that the largest native stage needs for these inputs."""
