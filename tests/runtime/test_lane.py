@@ -245,14 +245,14 @@ def test_a_lane_stops_at_any_moment_of_its_start_and_sleep() -> None:
 
 def test_stop_does_not_wait_beyond_its_time() -> None:
     made = lane.Lane(CODE)
-    slow = slow_run(900_000_000)
+    slow = slow_run(1_500_000_000)
     told: list[int] = []
     made.submit(slow.address(), lambda: told.append(1))
     start = time.monotonic()
     assert not made.stop(0.05)
-    assert time.monotonic() - start < 0.25
+    assert time.monotonic() - start < 0.4
     assert told == []
-    time.sleep(0.6)
+    time.sleep(1.0)  # the run ends before its memory does
 
 
 def test_a_stopped_lane_refuses_runs() -> None:

@@ -270,6 +270,29 @@ def test_more_threads_than_processors_never_spin() -> None:
     assert crew.stop(5.0)
 
 
+def test_workers_are_kept_off_the_processor_that_forks() -> None:
+    allowed = os.sched_getaffinity(0)
+    crew = team.Team(CODE, 2)
+    try:
+        for cpu in sorted(allowed)[:2]:
+            assert native_thread.wait_until(lambda: word(crew, abi.TEAM_ASLEEP).value == 2, 5.0)
+            os.sched_setaffinity(0, {cpu})
+            assert meet(crew, 2) == {0, 1}
+            worker = word(crew, abi.TEAM_THREAD_IDS + 1).value
+            assert os.sched_getaffinity(worker) == (allowed - {cpu} or allowed)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert crew.stop(5.0)
+
+
+def test_placed_workers_stay_where_they_were_put() -> None:
+    place = {max(os.sched_getaffinity(0))}
+    crew = team.Team(CODE, 2, cpus=place)
+    assert meet(crew, 2) == {0, 1}
+    assert os.sched_getaffinity(word(crew, abi.TEAM_THREAD_IDS + 1).value) == place
+    assert crew.stop(5.0)
+
+
 @pytest.mark.parametrize("threads", [0, abi.MAX_THREADS + 1])
 def test_a_team_of_an_impossible_size_is_refused(threads: int) -> None:
     with pytest.raises(errors.ResourceError, match=f"1 to 64 threads in a team, found {threads}"):
