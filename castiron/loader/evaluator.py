@@ -20,16 +20,14 @@ from castiron.graph import graph as graphs
 from castiron.loader import (
     evaluator_fixes,
     evaluator_quantized,
-    evaluator_resize,
     evaluator_windows,
     onnx_draft,
     onnx_functions,
 )
 
-OPS = [
+OPS: list[type[Any]] = [
     *evaluator_fixes.OPS,
     *evaluator_quantized.OPS,
-    *evaluator_resize.OPS,
     *evaluator_windows.OPS,
 ]
 _MAX_IR = 10
@@ -49,13 +47,11 @@ def node_proto(node: graphs.Node) -> onnx.NodeProto:
     if node.origin is None:
         draft = _draft(node)
         return onnx_draft.to_proto(draft)
-    proto = onnx.NodeProto.FromString(node.origin)
+    proto: onnx.NodeProto = onnx.NodeProto.FromString(node.origin)
     captured = onnx_draft.captured_names(proto)
     num_formal = len(node.inputs) - len(captured)
     known = {
-        old: new
-        for old, new in zip(captured, node.inputs[num_formal:], strict=True)
-        if old != new
+        old: new for old, new in zip(captured, node.inputs[num_formal:], strict=True) if old != new
     }
     del proto.input[:]
     proto.input.extend(node.inputs[:num_formal])
@@ -74,9 +70,7 @@ def _draft(node: graphs.Node) -> onnx_draft.Draft:
     return onnx_draft.Draft(op, node.inputs, node.outputs, attrs, node.name, domain)
 
 
-def evaluate_node(
-    node: graphs.Node, arrays: Sequence[np.ndarray | None]
-) -> list[np.ndarray]:
+def evaluate_node(node: graphs.Node, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     """The outputs of one node for its inputs (None where absent), without sharing memory.
 
     Raises whatever the evaluator raises when the operands do not fit the op.
@@ -127,7 +121,8 @@ def package(
     inner = helper.make_graph(
         protos, graph.name or "stage", infos, [_bare(name) for name in writes], constants
     )
-    return _model(inner, onnx_draft.NEWEST).SerializeToString(deterministic=True)
+    serialised: bytes = _model(inner, onnx_draft.NEWEST).SerializeToString(deterministic=True)
+    return serialised
 
 
 class Interpreter:

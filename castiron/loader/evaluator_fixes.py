@@ -14,7 +14,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_loop, op_scan
 
 
-class GatherElements(OpRun):  # type: ignore[misc]
+class GatherElements(OpRun):
     """For any extents; the reference stops at 64 rows and at indices smaller than the data."""
 
     def _run(self, data: Any, indices: Any, axis: Any = None) -> tuple[Any, ...]:
@@ -27,7 +27,7 @@ class GatherElements(OpRun):  # type: ignore[misc]
         return (np.take_along_axis(data[window], wrapped, axis),)
 
 
-class OneHot(OpRun):  # type: ignore[misc]
+class OneHot(OpRun):
     """Accepts a depth of shape [1], as exporters write it."""
 
     def _run(self, indices: Any, depth: Any, values: Any, axis: Any = -1) -> tuple[Any, ...]:
@@ -39,7 +39,7 @@ class OneHot(OpRun):  # type: ignore[misc]
         return (np.where(np.expand_dims(wrapped, axis) == steps, values[1], values[0]),)
 
 
-class LRN(OpRun):  # type: ignore[misc]
+class LRN(OpRun):
     """Walks all channels; the reference walks as many as there are images."""
 
     def _run(
@@ -53,7 +53,7 @@ class LRN(OpRun):  # type: ignore[misc]
         return ((x / (bias + alpha / size * total) ** beta).astype(x.dtype),)
 
 
-class GlobalMaxPool(OpRun):  # type: ignore[misc]
+class GlobalMaxPool(OpRun):
     """Right for any rank; the reference reduces the wrong axes but for rank 4."""
 
     def _run(self, x: Any) -> tuple[Any, ...]:
@@ -72,7 +72,7 @@ def _scatter(data: Any, index: tuple[Any, ...], updates: Any, reduction: str | N
     return result
 
 
-class ScatterElements(OpRun):  # type: ignore[misc]
+class ScatterElements(OpRun):
     """All elements at once."""
 
     def _run(
@@ -84,17 +84,15 @@ class ScatterElements(OpRun):  # type: ignore[misc]
         return (_scatter(data, tuple(index), updates, reduction),)
 
 
-class ScatterND(OpRun):  # type: ignore[misc]
+class ScatterND(OpRun):
     """All slices at once."""
 
-    def _run(
-        self, data: Any, indices: Any, updates: Any, reduction: Any = None
-    ) -> tuple[Any, ...]:
+    def _run(self, data: Any, indices: Any, updates: Any, reduction: Any = None) -> tuple[Any, ...]:
         index = tuple(np.moveaxis(indices, -1, 0))
         return (_scatter(data, index, updates, reduction),)
 
 
-class MatMulInteger(OpRun):  # type: ignore[misc]
+class MatMulInteger(OpRun):
     """Through 64-bit floats, which hold every sum of products of 8-bit integers exactly."""
 
     def _run(
@@ -109,7 +107,7 @@ class MatMulInteger(OpRun):  # type: ignore[misc]
         return ((left @ right).astype(np.int64).astype(np.int32),)
 
 
-class ConvTranspose(OpRun):  # type: ignore[misc]
+class ConvTranspose(OpRun):
     """One product for each tap, groups included; output_padding and output_shape for any rank."""
 
     def _run(self, x: Any, w: Any, b: Any = None, **attrs: Any) -> tuple[Any, ...]:
@@ -132,15 +130,19 @@ class ConvTranspose(OpRun):  # type: ignore[misc]
         total = np.zeros((n, group, w.shape[1], *room), work)
         for tap in itertools.product(*map(range, kernel)):
             part = np.swapaxes(weights[(..., *tap)], 1, 2) @ columns
-            window = tuple(
-                slice(at * dilation, at * dilation + (extent - 1) * stride + 1, stride)
-                for at, dilation, extent, stride in zip(
-                    tap, dilations, x.shape[2:], strides, strict=True
-                )
+            window: Any = (
+                ...,
+                *(
+                    slice(at * dilation, at * dilation + (extent - 1) * stride + 1, stride)
+                    for at, dilation, extent, stride in zip(
+                        tap, dilations, x.shape[2:], strides, strict=True
+                    )
+                ),
             )
-            total[(..., *window)] += part.reshape(n, group, w.shape[1], *x.shape[2:])
+            total[window] += part.reshape(n, group, w.shape[1], *x.shape[2:])
         total = total.reshape(n, group * w.shape[1], *room)
-        total = total[(..., *(slice(at, at + out) for at, out in crops))]
+        inside: Any = (..., *(slice(at, at + out) for at, out in crops))
+        total = total[inside]
         if b is not None:
             total = total + b.astype(work).reshape(1, -1, *[1] * rank)
         return (total.astype(x.dtype),)
@@ -173,8 +175,11 @@ def _transposed_crops(
     return crops
 
 
-class Loop(op_loop.Loop):  # type: ignore[misc]
+class Loop(op_loop.Loop):
     """Carried values win over captured ones, and scalars stack to one axis."""
+
+    body: Any
+    _run_body: Any
 
     def _run(self, M: Any, cond: Any, *args: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:  # noqa: N803
         names = self.body.input_names
@@ -192,11 +197,19 @@ class Loop(op_loop.Loop):  # type: ignore[misc]
                 kept.append(value)
             step += 1
         stacked = [np.stack(kept) if kept else np.zeros((0,), np.float32) for kept in scans]
-        return self._check_and_fix_outputs((*state, *stacked))  # type: ignore[no-any-return]
+        return self._check_and_fix_outputs((*state, *stacked))
 
 
-class Scan(op_scan.Scan):  # type: ignore[misc]
+class Scan(op_scan.Scan):
     """Any axes and directions; the reference knows axis 0 and forward only."""
+
+    body: Any
+    num_scan_inputs: int
+    scan_input_axes: Any
+    scan_input_directions: Any
+    scan_output_axes: Any
+    scan_output_directions: Any
+    _run_body: Any
 
     def __init__(self, onnx_node: Any, run_params: Any) -> None:
         OpRun.__init__(self, onnx_node, run_params)
@@ -223,7 +236,7 @@ class Scan(op_scan.Scan):  # type: ignore[misc]
             state = list(found[:num_states])
             for kept, value in zip(scans, found[num_states:], strict=True):
                 kept.append(value)
-        return self._check_and_fix_outputs((*state, *self._stacked(scans)))  # type: ignore[no-any-return]
+        return self._check_and_fix_outputs((*state, *self._stacked(scans)))
 
     def _stacked(self, scans: list[list[Any]]) -> list[Any]:
         count = len(scans)

@@ -21,20 +21,20 @@ def quantise(x: np.ndarray) -> tuple[np.ndarray, np.float32, np.uint8]:
     return integers, scale, zero
 
 
-def _product(x: np.ndarray, weight: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
-    """x [batch, k] quantised now, times an integer weight [k, n] with scale and zero point."""
+def _product(x: np.ndarray, weight: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """x [batch, k] quantised now, times a weight [k, n] of integers and its scale."""
     integers, scale, zero = quantise(x)
-    w, w_scale, w_zero = weight
+    right, w_scale = weight
     left = integers.astype(np.float64) - float(zero)
-    right = w.astype(np.float64) - w_zero.astype(np.float64)
-    return (left @ right * (float(scale) * w_scale.astype(np.float64))).astype(np.float32)
+    scales = float(scale) * w_scale.astype(np.float64)
+    return np.asarray(left @ right * scales, dtype=np.float32)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return (1.0 / (1.0 + np.exp(-x))).astype(np.float32)
+    return np.asarray(1.0 / (1.0 + np.exp(-x)), dtype=np.float32)
 
 
-class DynamicQuantizeLSTM(OpRun):  # type: ignore[misc]
+class DynamicQuantizeLSTM(OpRun):
     """An LSTM whose weights are integers and whose inputs are quantised at each step.
 
     X [seq, batch, input], W [dirs, input, 4 * hidden], R [dirs, hidden, 4 * hidden], gates in the
@@ -58,18 +58,19 @@ class DynamicQuantizeLSTM(OpRun):  # type: ignore[misc]
             bias = np.zeros(8 * hidden, np.float32) if b is None else b[index]
             peeps = np.zeros(3 * hidden, np.float32) if peephole is None else peephole[index]
             outputs.append(_lstm(x, weights, (bias, peeps, lengths), state, is_reverse))
-        y, y_h, y_c = (np.stack(part, axis=axis) for part, axis in zip(
-            zip(*outputs, strict=True), (1, 0, 0), strict=True))  # fmt: skip
-        return y, y_h, y_c
+        y, y_h, y_c = zip(*outputs, strict=True)
+        return np.stack(y, axis=1), np.stack(y_h), np.stack(y_c)
 
 
 def _direction(index: int, weights: tuple[Any, Any], scales: list[Any]) -> list[Any]:
+    """(weights less their zero point, scale) of the input and of the hidden state."""
     found = []
-    for weight, scale, zero in ((weights[0], *scales[:2]), (weights[1], *scales[2:4])):
+    for weight, scale, zero in zip(weights, scales[0::2], scales[1::2], strict=True):
         kept = scale[index] if scale.ndim and scale.shape[0] == weight.shape[0] else scale
         shift = np.zeros(1) if zero is None else np.asarray(zero)
         shift = shift[index] if shift.ndim and shift.shape[0] == weight.shape[0] else shift
-        found.append((weight[index], np.asarray(kept), np.asarray(shift)))
+        centred = weight[index].astype(np.float64) - np.asarray(shift).astype(np.float64)
+        found.append((centred, np.asarray(kept)))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from onnx.reference.ops import op_average_pool, op_conv, op_conv_integer, op_max_pool
+from onnx.reference.op_run import OpRun
 
 # Above this many bytes of gathered windows, taps are accumulated one by one instead.
 _MAX_WINDOW_BYTES = 256 << 20
@@ -41,9 +41,7 @@ def pad_amounts(
     return amounts
 
 
-def convolve(
-    x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], out_dtype: Any
-) -> np.ndarray:
+def convolve(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], out_dtype: Any) -> np.ndarray:
     """Grouped convolution of x [n, c, ...] with w [m, c / group, ...] for any rank."""
     rank = x.ndim - 2
     kernel = w.shape[2:]
@@ -60,7 +58,7 @@ def convolve(
     xg = padded.reshape(x.shape[0], group, x.shape[1] // group, *padded.shape[2:])
     wg = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     views = {
-        tap: xg[(..., *_tap_slices(tap, (strides, dilations, out)))]
+        tap: xg[_tap_slices(tap, (strides, dilations, out))]
         for tap in itertools.product(*map(range, kernel))
     }
     result = _accumulate(views, wg, math.prod(out))
@@ -69,10 +67,13 @@ def convolve(
 
 def _tap_slices(
     tap: Sequence[int], walk: tuple[Sequence[int], Sequence[int], Sequence[int]]
-) -> tuple[slice, ...]:
-    return tuple(
-        slice(at * dilation, at * dilation + (size - 1) * stride + 1, stride)
-        for at, stride, dilation, size in zip(tap, *walk, strict=True)
+) -> Any:
+    return (
+        ...,
+        *(
+            slice(at * dilation, at * dilation + (size - 1) * stride + 1, stride)
+            for at, stride, dilation, size in zip(tap, *walk, strict=True)
+        ),
     )
 
 
@@ -86,7 +87,7 @@ def _accumulate(
     if size <= _MAX_WINDOW_BYTES:
         columns = np.stack([v.reshape(n, group, depth, pixels) for v in views.values()], axis=3)
         columns = columns.reshape(n, group, depth * len(views), pixels)
-        return flat.reshape(group, wg.shape[1], -1) @ columns
+        return np.asarray(flat.reshape(group, wg.shape[1], -1) @ columns)
     total = np.zeros((n, group, wg.shape[1], pixels), wg.dtype)
     for index, view in enumerate(views.values()):
         total += flat[..., index] @ view.reshape(n, group, depth, pixels)
@@ -97,71 +98,105 @@ def _work_dtype(dtype: np.dtype) -> Any:
     return np.float64 if dtype.itemsize > 4 or dtype.kind in "iu" else np.float32
 
 
-class Conv(op_conv.Conv):  # type: ignore[misc]
+class Conv(OpRun):
     """Any rank, groups and dilations; 16-bit floats are accumulated in 32 bits."""
 
-    def _run(self, X: Any, W: Any, B: Any = None, **attrs: Any) -> tuple[Any, ...]:  # noqa: N803
-        work = _work_dtype(X.dtype)
-        result = convolve(X.astype(work), W.astype(work), attrs, work)
-        if B is not None:
-            result = result + B.astype(work).reshape(1, -1, *[1] * (X.ndim - 2))
-        return (result.astype(X.dtype),)
+    def _run(self, *operands: Any, **attrs: Any) -> tuple[Any, ...]:
+        x, w, bias = (*operands, None)[:3]
+        work = _work_dtype(x.dtype)
+        result = convolve(x.astype(work), w.astype(work), attrs, work)
+        if bias is not None:
+            result = result + bias.astype(work).reshape(1, -1, *[1] * (x.ndim - 2))
+        return (result.astype(x.dtype),)
 
 
-class ConvInteger(op_conv_integer.ConvInteger):  # type: ignore[misc]
+class ConvInteger(OpRun):
     """Exact: products of 8-bit integers are summed in 64-bit floats."""
 
-    def _run(
-        self, X: Any, W: Any, x_zero_point: Any = None, w_zero_point: Any = None, **attrs: Any  # noqa: N803
-    ) -> tuple[Any, ...]:
-        x, w = X.astype(np.float64), W.astype(np.float64)
-        if x_zero_point is not None:
-            x = x - np.asarray(x_zero_point).astype(np.float64)
-        if w_zero_point is not None:
-            zero = np.asarray(w_zero_point).astype(np.float64)
+    def _run(self, *operands: Any, **attrs: Any) -> tuple[Any, ...]:
+        x, w = (operand.astype(np.float64) for operand in operands[:2])
+        x_zero, w_zero = (*operands[2:], None, None)[:2]
+        if x_zero is not None:
+            x = x - np.asarray(x_zero).astype(np.float64)
+        if w_zero is not None:
+            zero = np.asarray(w_zero).astype(np.float64)
             w = w - (zero.reshape(-1, *[1] * (w.ndim - 1)) if zero.ndim == 1 else zero)
         return (convolve(x, w, attrs, np.float64).astype(np.int32),)
 
 
-def _windows(
-    x: np.ndarray, attrs: dict[str, Any], fill: Any
-) -> tuple[np.ndarray, tuple[int, ...]]:
-    """All pooling windows as a view [..., out axes, kernel axes], and the kernel axes."""
-    kernel = attrs["kernel_shape"]
-    rank = len(kernel)
-    strides = attrs.get("strides") or [1] * rank
-    dilations = attrs.get("dilations") or [1] * rank
-    spread = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
-    pads = pad_amounts(x.shape[2:], spread, strides, (attrs.get("auto_pad"), attrs.get("pads")))
-    padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
-    view = sliding_window_view(padded, spread, axis=tuple(range(2, 2 + rank)))
-    steps = (*(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))
-    return view[(slice(None), slice(None), *steps)], tuple(range(2 + rank, 2 + 2 * rank))
+class _Pool:
+    """The windows of one pooling node over one input."""
 
+    __slots__ = ("axes", "extra", "pads", "spread", "steps")
 
-class MaxPool(op_max_pool.MaxPool):  # type: ignore[misc]
-    """One output without ceil_mode; the rest as in the reference."""
-
-    def _run(self, x: Any, **attrs: Any) -> tuple[Any, ...]:
-        if len(self.output) > 1 or attrs.get("ceil_mode"):
-            return super()._run(x, **attrs)  # type: ignore[no-any-return]
-        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-        view, axes = _windows(x, attrs, lowest)
-        return (view.max(axis=axes),)
-
-
-class AveragePool(op_average_pool.AveragePool_19):  # type: ignore[misc]
-    """Without ceil_mode; the divisor counts the padding only when asked."""
-
-    def _run(self, x: Any, **attrs: Any) -> tuple[Any, ...]:
+    def __init__(self, extents: Sequence[int], attrs: dict[str, Any]) -> None:
+        kernel = attrs["kernel_shape"]
+        rank = len(kernel)
+        strides = attrs.get("strides") or [1] * rank
+        dilations = attrs.get("dilations") or [1] * rank
+        self.spread = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+        given = (attrs.get("auto_pad"), attrs.get("pads"))
+        self.pads = pad_amounts(extents, self.spread, strides, given)
+        self.axes = tuple(range(2 + rank, 2 + 2 * rank))
+        self.extra = [(0, 0)] * rank
         if attrs.get("ceil_mode"):
-            return super()._run(x, **attrs)  # type: ignore[no-any-return]
-        view, axes = _windows(x, attrs, 0)
-        total = view.sum(axis=axes, dtype=_work_dtype(x.dtype))
-        if attrs.get("count_include_pad"):
-            count: Any = math.prod(attrs["kernel_shape"])
-        else:
-            count = _windows(np.ones((1, 1, *x.shape[2:]), x.dtype), attrs, 0)[0].sum(axis=axes)
+            sizes = zip(extents, self.spread, strides, self.pads, strict=True)
+            self.extra = [(0, _ceil_extra(*size)) for size in sizes]
+        whole = (slice(None), slice(None))
+        self.steps = (
+            *whole,
+            *(slice(None, None, stride) for stride in strides),
+            *(slice(None, None, dilation) for dilation in dilations),
+        )
+
+    def view(self, x: np.ndarray, fill: Any, beyond: Any = None) -> np.ndarray:
+        """All windows [n, c, out axes, kernel axes]; ``fill`` in the padding, ``beyond`` past it."""
+        padded = np.pad(x, [(0, 0), (0, 0), *self.pads], constant_values=fill)
+        beyond = fill if beyond is None else beyond
+        padded = np.pad(padded, [(0, 0), (0, 0), *self.extra], constant_values=beyond)
+        spatial = tuple(range(2, x.ndim))
+        return sliding_window_view(padded, self.spread, axis=spatial)[self.steps]
+
+
+def _ceil_extra(extent: int, spread: int, stride: int, pads: tuple[int, int]) -> int:
+    """Cells past the padding that the last window of ceil_mode needs; it must start before."""
+    total = extent + sum(pads)
+    out = -(-(total - spread) // stride) + 1
+    if (out - 1) * stride >= extent + pads[0]:
+        out -= 1
+    return max((out - 1) * stride + spread - total, 0)
+
+
+class MaxPool(OpRun):
+    """Windows that lie wholly in the padding give the lowest value."""
+
+    def _run(self, x: Any, **attrs: Any) -> tuple[Any, ...]:
+        pool = _Pool(x.shape[2:], attrs)
+        lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+        view = pool.view(x, lowest)
+        top = view.max(axis=pool.axes)
+        if len(self.output) < 2:
+            return (top,)
+        order: Any = "F" if attrs.get("storage_order") else "C"
+        places = np.arange(math.prod(x.shape[2:])).reshape(x.shape[2:], order=order)
+        images = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * places.ndim)
+        found = pool.view(np.broadcast_to(places, (1, 1, *places.shape)), -1)
+        flat = view.reshape(*top.shape, -1)
+        where = flat.argmax(axis=-1)[..., None]
+        spots = np.broadcast_to(found.reshape(1, 1, *top.shape[2:], -1), flat.shape)
+        indices = np.take_along_axis(spots, where, axis=-1)[..., 0] + images * places.size
+        return top, indices.astype(np.int64)
+
+
+class AveragePool(OpRun):
+    """The divisor counts the padding only when asked, and never what ceil_mode adds."""
+
+    def _run(self, x: Any, **attrs: Any) -> tuple[Any, ...]:
+        pool = _Pool(x.shape[2:], attrs)
+        total = pool.view(x, 0).sum(axis=pool.axes, dtype=_work_dtype(x.dtype))
+        inside = 1 if attrs.get("count_include_pad") else 0
+        ones = np.ones((1, 1, *x.shape[2:]), np.float32)
+        count = pool.view(ones, inside, beyond=0).sum(axis=pool.axes)
         return ((total / count).astype(x.dtype),)
 
 

@@ -81,9 +81,7 @@ def _node(draft: onnx_draft.Draft) -> graphs.Node:
     origin = onnx_draft.to_proto(draft)
     captured = onnx_draft.captured_names(origin)
     attrs = {
-        key: value
-        for key, value in draft.attrs.items()
-        if not isinstance(value, onnx.GraphProto)
+        key: value for key, value in draft.attrs.items() if not isinstance(value, onnx.GraphProto)
     }
     if onnx_draft.bodies(origin):
         attrs["num_formal"] = len(draft.inputs)
@@ -104,9 +102,7 @@ def _input_names(graph: onnx.GraphProto) -> list[str]:
     return [info.name for info in graph.input if info.name not in filled]
 
 
-def _input_types(
-    graph: onnx.GraphProto, problems: list[str]
-) -> dict[str, graphs.TensorType]:
+def _input_types(graph: onnx.GraphProto, problems: list[str]) -> dict[str, graphs.TensorType]:
     wanted = set(_input_names(graph))
     symbols = _Symbols()
     types: dict[str, graphs.TensorType] = {}

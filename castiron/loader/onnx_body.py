@@ -115,9 +115,7 @@ def _ordered(
     return [nodes[index] for index in order]
 
 
-def _makers(
-    nodes: list[onnx.NodeProto], made: set[str], shared: Translation
-) -> dict[str, int]:
+def _makers(nodes: list[onnx.NodeProto], made: set[str], shared: Translation) -> dict[str, int]:
     makers: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in node.output:

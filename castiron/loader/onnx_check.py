@@ -39,10 +39,8 @@ def _import_problem(entry: onnx.OperatorSetIdProto) -> list[str]:
     if entry.version < 1:
         return [f"opset {entry.version} of domain {spoken} does not exist; versions begin at 1"]
     if newest is not None and domain not in _SCHEMALESS and entry.version > newest:
-        return [
-            f"opset {entry.version} of domain {spoken} is newer than {newest}, "
-            f"the newest known; export the model with opset {newest} or older"
-        ]
+        found = f"opset {entry.version} of domain {spoken} is newer than {newest}, the newest known"
+        return [f"{found}; export the model with opset {newest} or older"]
     return []
 
 
@@ -126,8 +124,8 @@ def attr_type_problems(node: onnx.NodeProto, draft: Draft) -> list[str]:
     names = onnx.AttributeProto.AttributeType
     return [
         f"{draft.label}: the attribute {attr.name!r} is {names.Name(attr.type)}, "
-        f"expected {names.Name(int(schema.attributes[attr.name].type.value))}"
+        f"expected {names.Name(onnx_draft.kind_code(schema.attributes[attr.name]))}"
         for attr in node.attribute
         if attr.name in schema.attributes
-        and attr.type != int(schema.attributes[attr.name].type.value)
+        and attr.type != onnx_draft.kind_code(schema.attributes[attr.name])
     ]

@@ -1,4 +1,4 @@
-"""Ops of the com.microsoft domain as standard ops, and standard ops as smaller ones.
+"""Ops of the com.microsoft domain as standard ops, and one standard op as smaller ones.
 
 ``TABLE`` names, for each op, the function that writes its parts. What stays whole and is run by
 the evaluator is listed in ``INTERPRETED``. Formulas follow the operators' published definitions.
@@ -6,7 +6,6 @@ the evaluator is listed in ``INTERPRETED``. Formulas follow the operators' publi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -29,42 +28,16 @@ def _scalar(value: float, draft: Draft, out: Writer, hint: str) -> str:
     return onnx_versions.float_like(value, draft.inputs[0], out, f"{draft.outputs[0]}_{hint}")
 
 
-def _gelu_erf(draft: Draft, out: Writer, x: str) -> None:
-    """x / 2 * (1 + erf(x / sqrt 2))."""
-    scaled = out.make("Mul", (x, _scalar(math.sqrt(0.5), draft, out, "root")), draft)
-    erf = out.make("Erf", (scaled,), draft)
-    one = out.make("Add", (erf, _scalar(1.0, draft, out, "one")), draft)
-    half = out.make("Mul", (x, _scalar(0.5, draft, out, "half")), draft)
-    _finish(draft, out, "Mul", (half, one))
-
-
-def _gelu_tanh(draft: Draft, out: Writer, x: str) -> None:
-    """x / 2 * (1 + tanh(x * (a + b * x * x)))."""
-    a = math.sqrt(2.0 / math.pi)
-    square = out.make("Mul", (x, x), draft)
-    bent = out.make("Mul", (square, _scalar(a * 0.044715, draft, out, "cubic")), draft)
-    slope = out.make("Add", (bent, _scalar(a, draft, out, "slope")), draft)
-    tanh = out.make("Tanh", (out.make("Mul", (x, slope), draft),), draft)
-    one = out.make("Add", (tanh, _scalar(1.0, draft, out, "one")), draft)
-    half = out.make("Mul", (x, _scalar(0.5, draft, out, "half")), draft)
-    _finish(draft, out, "Mul", (half, one))
-
-
-def gelu(draft: Draft, out: Writer) -> None:
-    """Gelu, standard and contributed, in either approximation."""
-    spread = _gelu_tanh if draft.attrs.get("approximate", "none") == "tanh" else _gelu_erf
-    spread(draft, out, draft.inputs[0])
-
-
 def bias_gelu(draft: Draft, out: Writer) -> None:
     """Gelu(x + bias)."""
-    _gelu_erf(draft, out, out.make("Add", draft.inputs, draft))
+    _finish(draft, out, "Gelu", (out.make("Add", draft.inputs, draft),), approximate="none")
 
 
 def fast_gelu(draft: Draft, out: Writer) -> None:
     """The tanh form of Gelu(x + bias); the bias is optional."""
     x = draft.inputs[0]
-    _gelu_tanh(draft, out, out.make("Add", draft.inputs, draft) if draft.input(1) else x)
+    biased = out.make("Add", draft.inputs, draft) if draft.input(1) else x
+    _finish(draft, out, "Gelu", (biased,), approximate="tanh")
 
 
 def quick_gelu(draft: Draft, out: Writer) -> None:
@@ -75,27 +48,9 @@ def quick_gelu(draft: Draft, out: Writer) -> None:
     _finish(draft, out, "Mul", (x, sigmoid))
 
 
-def swish(draft: Draft, out: Writer) -> None:
-    """x * sigmoid(alpha * x), alpha 1 when absent."""
-    x, alpha = draft.inputs[0], draft.attrs.get("alpha", 1.0)
-    scaled = x
-    if alpha != 1.0:
-        scaled = out.make("Mul", (x, _scalar(alpha, draft, out, "alpha")), draft)
-    _finish(draft, out, "Mul", (x, out.make("Sigmoid", (scaled,), draft)))
-
-
-def mish(draft: Draft, out: Writer) -> None:
-    """x * tanh(softplus(x))."""
-    x = draft.inputs[0]
-    softplus = out.make("Softplus", (x,), draft)
-    _finish(draft, out, "Mul", (x, out.make("Tanh", (softplus,), draft)))
-
-
 def mean_variance_normalization(draft: Draft, out: Writer) -> None:
     """(x - mean) / (sqrt(variance) + 1e-9) over the given axes."""
-    axes = out.constant(
-        draft.attrs.get("axes", (0, 2, 3)), np.int64, f"{draft.outputs[0]}_axes"
-    )
+    axes = out.constant(draft.attrs.get("axes", (0, 2, 3)), np.int64, f"{draft.outputs[0]}_axes")
     x = draft.inputs[0]
     mean = out.make("ReduceMean", (x, axes), draft)
     centred = out.make("Sub", (x, mean), draft)
@@ -148,9 +103,7 @@ def _activated(draft: Draft, out: Writer, op: str, inputs: tuple[str, ...]) -> N
     names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(activation, ())
     given = dict(zip(names, params, strict=False))
     given |= {
-        key: draft.attrs[f"activation_{key}"]
-        for key in names
-        if f"activation_{key}" in draft.attrs
+        key: draft.attrs[f"activation_{key}"] for key in names if f"activation_{key}" in draft.attrs
     }
     _finish(draft, out, activation, (value,), **given)
 
@@ -216,7 +169,8 @@ def dynamic_quantize_matmul(draft: Draft, out: Writer) -> None:
     a, b, b_scale, b_zero, bias = (draft.input(index) for index in range(5))
     quantised = tuple(out.names.fresh(f"{draft.outputs[0]}_{part}") for part in ("q", "s", "z"))
     out.put(Draft("DynamicQuantizeLinear", (a,), quantised, name=f"{draft.name}_quantize"))
-    _integer_product(draft, out, (quantised[0], b, quantised[1], b_scale, quantised[2], b_zero, bias))
+    integers, scale, zero = quantised
+    _integer_product(draft, out, (integers, b, scale, b_scale, zero, b_zero, bias))
 
 
 def matmul_integer_to_float(draft: Draft, out: Writer) -> None:
@@ -238,7 +192,7 @@ def _integer_product(draft: Draft, out: Writer, operands: tuple[str, ...]) -> No
     _finish(draft, out, "Add", (out.make("Mul", (wide, scale), draft), bias))
 
 
-def standard(draft: Draft, out: Writer) -> Draft:
+def standard(draft: Draft, _out: Writer) -> Draft:
     """The contributed op means what the standard one of that name means."""
     return draft.change(domain="", version=21)
 
@@ -251,17 +205,14 @@ TABLE: dict[str, Parts] = {
     "com.microsoft::FusedConv": fused_conv,
     "com.microsoft::FusedGemm": fused_gemm,
     "com.microsoft::FusedMatMul": fused_matmul,
-    "com.microsoft::Gelu": gelu,
+    "com.microsoft::Gelu": standard,
     "com.microsoft::MatMulIntegerToFloat": matmul_integer_to_float,
     "com.microsoft::QuantizeLinear": standard,
     "com.microsoft::QuickGelu": quick_gelu,
     "com.microsoft::SimplifiedLayerNormalization": simplified_layer_normalization,
     "com.microsoft::SkipLayerNormalization": skip_layer_normalization,
     "com.microsoft::SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
-    "Gelu": gelu,
     "MeanVarianceNormalization": mean_variance_normalization,
-    "Mish": mish,
-    "Swish": swish,
 }
 
 SUPPORTED = INTERPRETED | {name for name in TABLE if "::" in name}

@@ -88,7 +88,10 @@ class Writer:
     __slots__ = ("constants", "drafts", "hints", "names")
 
     def __init__(
-        self, names: Names, hints: onnx_hints.Hints, constants: Mapping[str, np.ndarray] | None = None
+        self,
+        names: Names,
+        hints: onnx_hints.Hints,
+        constants: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.names = names
         self.hints = hints
@@ -178,7 +181,12 @@ def attr_kinds(op: str, domain: str) -> dict[str, int]:
         schema = onnx.defs.get_schema(op, NEWEST.get(domain, 1), domain)
     except onnx.defs.SchemaError:
         return {}
-    return {key: int(attr.type.value) for key, attr in schema.attributes.items()}
+    return {key: kind_code(attr) for key, attr in schema.attributes.items()}
+
+
+def kind_code(attr: Any) -> int:
+    """The AttributeProto type number of a schema's attribute (an enum that has no stub)."""
+    return int(attr.type.value)
 
 
 def _attribute(key: str, value: Any, kind: int | None) -> onnx.AttributeProto:

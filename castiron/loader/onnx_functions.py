@@ -40,9 +40,7 @@ def inline(
     return [*(_copy(node, rename, given) for node in function.node), *copies]
 
 
-def _renamer(
-    fixed: dict[str, str], names: onnx_draft.Names, prefix: str
-) -> Callable[[str], str]:
+def _renamer(fixed: dict[str, str], names: onnx_draft.Names, prefix: str) -> Callable[[str], str]:
     known = dict(fixed)
 
     def rename(name: str) -> str:
@@ -53,9 +51,7 @@ def _renamer(
     return rename
 
 
-def rename_graph(
-    graph: onnx.GraphProto, known: dict[str, str]
-) -> onnx.GraphProto:
+def rename_graph(graph: onnx.GraphProto, known: dict[str, str]) -> onnx.GraphProto:
     """A copy of the graph with some values renamed, inside bodies too."""
     renamed = onnx.GraphProto()
     renamed.CopyFrom(graph)

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import onnx
-from google.protobuf import message
+from google.protobuf import message  # type: ignore[import-untyped]
 from onnx import helper, shape_inference
 
 _SMALL_ELEMENTS = 1024

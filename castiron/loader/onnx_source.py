@@ -10,7 +10,7 @@ import os
 import pathlib
 
 import onnx
-from google.protobuf import message
+from google.protobuf import message  # type: ignore[import-untyped]
 
 from castiron import errors
 from castiron.loader import external

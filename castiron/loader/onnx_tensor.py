@@ -63,9 +63,7 @@ def _number(fields: dict[str, str], key: str, default: int) -> int:
     return int(text)
 
 
-def sparse_to_array(
-    sparse: onnx.SparseTensorProto, folder: external.ExternalFolder
-) -> np.ndarray:
+def sparse_to_array(sparse: onnx.SparseTensorProto, folder: external.ExternalFolder) -> np.ndarray:
     """The dense form of a sparse tensor, at most 1 GiB; ValueError when it is malformed."""
     values = to_array(sparse.values, folder)
     indices = to_array(sparse.indices, folder)

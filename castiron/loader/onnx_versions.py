@@ -28,11 +28,11 @@ def float_like(value: float, like: str, out: Writer, hint: str) -> str:
 
 
 def _drop(*names: str) -> Rewrite:
-    return lambda draft, out: draft.change(attrs=draft.without(*names))
+    return lambda draft, _out: draft.change(attrs=draft.without(*names))
 
 
 def _default(key: str, value: object) -> Rewrite:
-    return lambda draft, out: draft.change(attrs={key: value, **draft.attrs})
+    return lambda draft, _out: draft.change(attrs={key: value, **draft.attrs})
 
 
 def _to_input(key: str, position: int) -> Rewrite:
@@ -91,17 +91,20 @@ def batch_normalization(draft: Draft, out: Writer) -> Draft | None:
     return None
 
 
-def first_output_only(draft: Draft, out: Writer) -> Draft:
+def first_output_only(draft: Draft, _out: Writer) -> Draft:
     """Outputs that only training filled are gone in the newest form."""
     return draft.change(outputs=draft.outputs[:1], attrs=draft.without("is_test"))
 
 
-def cast_by_name(draft: Draft, out: Writer) -> Draft:
+_TYPE_NAMES = frozenset(onnx.TensorProto.DataType.keys())
+
+
+def cast_by_name(draft: Draft, _out: Writer) -> Draft:
     """Before opset 6 the target type was spelled, not numbered."""
     target = draft.attrs.get("to")
     if not isinstance(target, str):
         return draft
-    if target.upper() not in onnx.TensorProto.DataType.keys():
+    if target.upper() not in _TYPE_NAMES:
         raise Refusal(f"Cast to {target!r}, which is no element type")
     return draft.change(attrs={"to": onnx.TensorProto.DataType.Value(target.upper())})
 
@@ -166,7 +169,7 @@ def flatten_softmax(draft: Draft, out: Writer) -> Draft | None:
     return None
 
 
-def integer_p(draft: Draft, out: Writer) -> Draft:
+def integer_p(draft: Draft, _out: Writer) -> Draft:
     """Before opset 2 the power of an Lp pool was a float."""
     return draft.change(attrs={**draft.attrs, "p": int(draft.attrs.get("p", 2))})
 
@@ -182,7 +185,7 @@ def pad(draft: Draft, out: Writer) -> Draft:
     return draft.change(inputs=tuple(inputs), attrs=attrs)
 
 
-def resize_10(draft: Draft, out: Writer) -> Draft:
+def resize_10(draft: Draft, _out: Writer) -> Draft:
     """Opset 10 had no modes: coordinates were asymmetric, nearest rounded down."""
     fixed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     x, scales = draft.inputs
@@ -216,7 +219,7 @@ def upsample(draft: Draft, out: Writer) -> Draft:
     )
 
 
-def scan_8(draft: Draft, out: Writer) -> Draft:
+def scan_8(_draft: Draft, _out: Writer) -> Draft:
     """Opset 8 scanned a batch at once; the newest form has no batch axis."""
     raise Refusal("Scan of opset 8 has a batch axis; export the model with opset 9 or newer")
 
@@ -233,7 +236,7 @@ def slice_(draft: Draft, out: Writer) -> Draft:
     return draft.change(inputs=(draft.inputs[0], *names), attrs={})
 
 
-def split(draft: Draft, out: Writer) -> Draft:
+def split(draft: Draft, _out: Writer) -> Draft:
     """Before opset 18 equal parts were implied by the number of outputs."""
     if draft.input(1) or "num_outputs" in draft.attrs:
         return draft
@@ -259,7 +262,7 @@ def dft(draft: Draft, out: Writer) -> Draft:
     return draft.change(inputs=inputs, attrs=draft.without("axis"))
 
 
-def grid_sample(draft: Draft, out: Writer) -> Draft:
+def grid_sample(draft: Draft, _out: Writer) -> Draft:
     """Opset 20 renamed the modes."""
     names = {"bilinear": "linear", "bicubic": "cubic"}
     mode = draft.attrs.get("mode", "bilinear")
@@ -268,7 +271,7 @@ def grid_sample(draft: Draft, out: Writer) -> Draft:
 
 def renamed(op: str) -> Rewrite:
     """The same op under its newest name."""
-    return lambda draft, out: draft.change(op=op)
+    return lambda draft, _out: draft.change(op=op)
 
 
 _BROADCAST = ("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", "Pow")
@@ -284,7 +287,7 @@ _CONSUMED = (
 )  # fmt: skip
 
 _CHANGES: dict[str, tuple[tuple[int, Rewrite], ...]] = {
-    **{op: ((7, broadcast),) for op in _BROADCAST},
+    **dict.fromkeys(_BROADCAST, ((7, broadcast),)),
     **{op: ((18, _to_input("axes", 1)),) for op in _REDUCE},
     "ReduceSum": ((13, _to_input("axes", 1)),),
     "Squeeze": ((13, _to_input("axes", 1)),),
