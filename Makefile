@@ -57,7 +57,7 @@ serve: install
 	$(RUN) -m examples.demo --keep
 
 bench: install
-	$(RUN) -m bench
+	$(RUN) -m bench $(WRITE)
 
 docs: install
 	$(RUN) -m tools.check_docs

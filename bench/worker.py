@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     Run = Callable[[Inputs], Any]
 
 
-def _load_castiron(file: str, _threads: int) -> Run:
-    # It takes its threads from the CPUs that it may use, and the parent pinned those.
-    import castiron
+def _load_castiron(file: str, threads: int) -> Run:
+    from castiron import api
 
-    return castiron.load(file).run
+    return api.load(file, threads=threads).run
 
 
 def _load_onnxruntime(file: str, threads: int) -> Run:
@@ -49,7 +48,8 @@ def _load_openvino(file: str, threads: int) -> Run:
         "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "LATENCY",
     }
-    return openvino.Core().compile_model(file, "CPU", settings)
+    compiled: Run = openvino.Core().compile_model(file, "CPU", settings)
+    return compiled
 
 
 _ENGINES: Mapping[str, Callable[[str, int], Run]] = {
@@ -160,19 +160,18 @@ def _resident_bytes() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-_QUESTIONS = {"latency": latency, "first": first, "memory": memory}
-
-
 def main(question: str, *rest: str) -> None:
     """Answer one question on standard output, as JSON."""
     if question == "peak":
         answer = peak(float(rest[0]))
     elif question == "widths":
         answer = widths(rest[0], rest[1], int(rest[2]))
+    elif question == "latency":
+        answer = latency(rest[0], rest[1], rest[2], int(rest[3]), int(rest[4]))
+    elif question == "memory":
+        answer = memory(rest[0], rest[1], rest[2], int(rest[3]), int(rest[4]))
     else:
-        asked: Callable[..., dict[str, float]] = _QUESTIONS[question]
-        engine, file, folder, *numbers = rest
-        answer = asked(engine, file, folder, *map(int, numbers))
+        answer = first(rest[0], rest[1], rest[2], int(rest[3]))
     # Written by hand: importing a JSON writer would be part of the start time.
     sys.stdout.write("{" + ", ".join(f'"{k}": {v!r}' for k, v in answer.items()) + "}\n")
     sys.stdout.flush()
