@@ -1,0 +1,175 @@
+"""One HTTP connection: uvicorn's protocol with bounds on heads, on slowness, and one error body.
+
+Also tells the request in progress when its client has gone, which ASGI tells only to those who
+wait for it. A sweeper (``life.py``) compares ``late_at_s`` with the clock about once a second, so
+the bounds cost no timer for each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+from uvicorn import config as uvicorn_config
+from uvicorn.protocols.http import httptools_impl
+from uvicorn.server import ServerState
+
+from castiron.server import meters, status
+from castiron.server import settings as server_settings
+
+_READ_BYTES = 256 << 10  # at most this much comes in one piece
+
+
+class Edge(httptools_impl.HttpToolsProtocol):
+    """A connection; made by uvicorn through ``maker``."""
+
+    def __init__(
+        self, *args: Any, bounds: server_settings.Settings, counted: meters.Meters
+    ) -> None:
+        super().__init__(*args)
+        self._bounds = bounds
+        self._counted = counted
+        self._head_bytes = 0
+        self._fed_bytes = 0
+        self._in_head = True
+        self.late_at_s = math.inf
+        self.on_gone: Callable[[], None] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected; its first head is due."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone, or was told to."""
+        self.late_at_s = math.inf
+        super().connection_lost(exc)
+        if self.on_gone is not None:
+            self.on_gone()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came; a head that does not end is counted here, since no callback tells of it."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Nothing that we speak follows; the request itself is answered.
+            if self._current is not None:
+                self._current.keep_alive = False
+        except (httptools.HttpParserError, UnicodeError) as fault:
+            if self._head_bytes > self._bounds.max_head_bytes:
+                self._refuse_head()
+            else:
+                self.refuse(400, f"expected an HTTP/1.1 request: {_cause(fault)}", "malformed")
+            return
+        if self._in_head:
+            self._fed_bytes += len(data)
+            if self._fed_bytes > self._bounds.max_head_bytes + _READ_BYTES:
+                self._refuse_head()
+
+    @property
+    def _current(self) -> httptools_impl.RequestResponseCycle | None:
+        """The latest request of this connection, if there was one."""
+        return self.cycle
+
+    def _refuse_head(self) -> None:
+        limit = self._bounds.max_head_bytes
+        self.refuse(431, f"headers: expected at most {limit} bytes, found more", "large_head")
+
+    def refuse(self, code: int, message: str, reason: str) -> None:
+        """Answer with an error if nothing was answered yet, and end the connection."""
+        self._counted.refused_heads.child(reason).value += 1
+        self.late_at_s = math.inf
+        if self.transport.is_closing():
+            return
+        cycle = self._current
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            content = status.body_of(message)
+            self.transport.write(
+                httptools_impl.STATUS_LINE[code]
+                + b"content-type: application/json\r\nconnection: close\r\n"
+                + b"content-length: %d\r\n\r\n" % len(content)
+                + content
+            )
+        if cycle is not None and not cycle.response_started:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
+
+    def check_time(self, now_s: float) -> None:
+        """Refuse a client that is late with its head or body."""
+        if now_s < self.late_at_s or self.flow.read_paused:
+            return
+        if self._in_head and self._head_bytes + self._fed_bytes == 0:
+            self.transport.close()  # it has asked nothing
+        else:
+            self.refuse(408, "the request took too long to arrive", "late")
+
+    def on_message_begin(self) -> None:
+        """The first byte of a head."""
+        super().on_message_begin()
+        self.scope["castiron.edge"] = self  # type: ignore[typeddict-unknown-key]
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        self._fed_bytes = 0
+        self.late_at_s = self.loop.time() + self._bounds.head_timeout_s
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the address."""
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header line, also those after a chunked body."""
+        self._count_head(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._bounds.max_head_bytes:
+            raise ValueError("too large")
+
+    def on_headers_complete(self) -> None:
+        """The head is there; the request starts, its body is due."""
+        self._in_head = False
+        self.late_at_s = self.loop.time() + self._bounds.body_timeout_s
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body, which gives it time for more."""
+        self.late_at_s += len(body) / self._bounds.min_body_rate
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of the body is there."""
+        self.late_at_s = math.inf
+        if self._current is not None and self._current.response_complete:
+            # Answered before its body came; idle from now on.
+            self.late_at_s = self.loop.time() + self._bounds.keep_alive_s
+        super().on_message_complete()
+
+
+def maker(bounds: server_settings.Settings, counted: meters.Meters) -> Callable[..., Edge]:
+    """What uvicorn calls for each connection."""
+
+    def make(
+        config: uvicorn_config.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Edge:
+        return Edge(config, server_state, app_state, _loop, bounds=bounds, counted=counted)
+
+    return make
+
+
+def _cause(fault: Exception) -> BaseException:
+    """What went wrong inside one of our callbacks, else what the parser says."""
+    is_callback = isinstance(fault, httptools.HttpParserCallbackError)
+    return (fault.__context__ or fault) if is_callback else fault

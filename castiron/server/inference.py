@@ -1,0 +1,249 @@
+"""The body of an infer request: JSON, or JSON with raw tensors after it, to an ``Inference``.
+
+Everything in it is checked here against the model's names and datatypes; shapes against the
+model's dims are the Instance's to check. Faults are InputError with the path in the body. Values
+themselves are ``values.py``; the answer's form is ``reply.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from castiron import errors
+from castiron.server import values
+from castiron.tensor import dtype as dtypes
+from castiron.tensor import signature as signatures
+
+_MAX_DIM = (1 << 31) - 1
+_MAX_RANK = 64
+# What would change the meaning of a request, and is not offered.
+_REFUSED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset",
+            "classification", "sequence_id", "sequence_start", "sequence_end")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A model's signature by name, made once for each version."""
+
+    inputs: Mapping[str, dtypes.DType]
+    outputs: Mapping[str, dtypes.DType]
+
+    @classmethod
+    def of(cls, signature: signatures.Signature) -> Interface:
+        """From the signature of an Instance."""
+        return cls(
+            {spec.name: spec.dtype for spec in signature.inputs},
+            {spec.name: spec.dtype for spec in signature.outputs},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What a request asks: inputs as arrays; for each wanted output, whether it goes raw."""
+
+    id: str
+    inputs: dict[str, np.ndarray]
+    wanted: dict[str, bool]
+    timeout_s: float | None
+
+
+def parse(body: bytes, json_bytes: int | None, interface: Interface) -> Inference:
+    """Read a body whose first ``json_bytes`` are JSON (None: all of it).
+
+    Arrays of raw tensors are views of the body where its alignment allows.
+    """
+    raw = memoryview(b"")
+    if json_bytes is not None:
+        if not 0 < json_bytes <= len(body):
+            raise errors.InputError(
+                f"expected 1 to {len(body)} bytes of JSON in a body of {len(body)}, "
+                f"found {json_bytes}",
+                "headers.inference-header-content-length",
+            )
+        raw = memoryview(body)[json_bytes:]
+        body = body[:json_bytes]
+    head = _decoded(body)
+    parameters = _parameters(head, "")
+    request_id = head.get("id", "")
+    if type(request_id) is not str:
+        raise errors.InputError("expected a string", "id")
+    return Inference(
+        request_id,
+        _inputs(head, raw, interface),
+        _wanted(head, _flag(parameters, "binary_data_output", ""), interface),
+        _timeout_s(parameters),
+    )
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        head = orjson.loads(body)
+    except orjson.JSONDecodeError as fault:
+        # The words that Python's own JSON writer has for special values; orjson has none.
+        if b"NaN" not in body and b"Infinity" not in body:
+            raise errors.InputError(f"expected JSON: {fault}", "body") from None
+        head = _decoded_with_special_words(body)
+    if type(head) is not dict:
+        raise errors.InputError("expected a JSON object", "body")
+    return head
+
+
+def _decoded_with_special_words(body: bytes) -> Any:
+    try:
+        return json.loads(body.decode(), parse_float=_finite)
+    except (ValueError, RecursionError) as fault:
+        raise errors.InputError(f"expected JSON: {fault}", "body") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is no double")
+    return number
+
+
+def _inputs(head: dict[str, Any], raw: memoryview, interface: Interface) -> dict[str, np.ndarray]:
+    listed = head.get("inputs")
+    if type(listed) is not list:
+        raise errors.InputError("expected a list of inputs", "inputs")
+    inputs: dict[str, np.ndarray] = {}
+    used = 0
+    for index, item in enumerate(listed):
+        path = f"inputs[{index}]"
+        name, dtype = _named(item, interface.inputs, "input", path)
+        if name in inputs:
+            raise errors.InputError(f"input {name!r} is given twice", f"{path}.name")
+        if item.get("datatype") != dtype.oip:
+            raise errors.InputError(
+                f"expected {dtype.oip} for input {name!r}, found {_shown(item.get('datatype'))}",
+                f"{path}.datatype",
+            )
+        shape = _shape(item.get("shape"), f"{path}.shape")
+        size = _raw_size(item, len(raw) - used, path)
+        if size is None:
+            inputs[name] = values.from_json(item.get("data"), dtype, shape, f"{path}.data")
+        else:
+            piece = raw[used : used + size]
+            inputs[name] = values.from_bytes(piece, dtype, shape, f"{path}.parameters")
+            used += size
+    if used != len(raw):
+        raise errors.InputError(
+            f"{len(raw) - used} bytes after the JSON belong to no input; "
+            "each raw input tells its parameters.binary_data_size",
+            "body",
+        )
+    missing = interface.inputs.keys() - inputs.keys()
+    if missing:
+        raise errors.InputError(f"missing {', '.join(map(repr, sorted(missing)))}", "inputs")
+    return inputs
+
+
+def _named(
+    item: Any, known: Mapping[str, dtypes.DType], kind: str, path: str
+) -> tuple[str, dtypes.DType]:
+    if type(item) is not dict:
+        raise errors.InputError("expected an object", path)
+    name = item.get("name")
+    if type(name) is not str or name not in known:
+        raise errors.InputError(
+            f"expected the name of an {kind}, one of {list(known)}, found {_shown(name)}",
+            f"{path}.name",
+        )
+    return name, known[name]
+
+
+def _shape(shape: Any, path: str) -> tuple[int, ...]:
+    if type(shape) is not list:
+        raise errors.InputError("expected a list of dims", path)
+    if len(shape) > _MAX_RANK:
+        raise errors.InputError(f"expected at most {_MAX_RANK} dims, found {len(shape)}", path)
+    for axis, dim in enumerate(shape):
+        if type(dim) is not int or not 0 <= dim <= _MAX_DIM:
+            raise errors.InputError(
+                f"expected an integer from 0 to {_MAX_DIM}, found {_shown(dim)}", f"{path}[{axis}]"
+            )
+    return tuple(shape)
+
+
+def _raw_size(item: dict[str, Any], left: int, path: str) -> int | None:
+    parameters = _parameters(item, f"{path}.")
+    size = parameters.get("binary_data_size")
+    if size is None:
+        if "data" not in item:
+            raise errors.InputError("expected data, or parameters.binary_data_size", path)
+        return None
+    path = f"{path}.parameters.binary_data_size"
+    if "data" in item:
+        raise errors.InputError("expected no data beside it", path)
+    if type(size) is not int or size < 0:
+        raise errors.InputError(f"expected a number of bytes, found {_shown(size)}", path)
+    if size > left:
+        raise errors.InputError(
+            f"expected {size} bytes after the JSON, found {left}; the header "
+            "Inference-Header-Content-Length tells where the JSON ends",
+            path,
+        )
+    return size
+
+
+def _wanted(head: dict[str, Any], all_raw: bool, interface: Interface) -> dict[str, bool]:
+    listed = head.get("outputs")
+    if listed is None:
+        listed = []
+    if type(listed) is not list:
+        raise errors.InputError("expected a list of outputs", "outputs")
+    wanted: dict[str, bool] = {}
+    for index, item in enumerate(listed):
+        path = f"outputs[{index}]"
+        name, _ = _named(item, interface.outputs, "output", path)
+        if name in wanted:
+            raise errors.InputError(f"output {name!r} is asked for twice", f"{path}.name")
+        parameters = _parameters(item, f"{path}.")
+        wanted[name] = _flag(parameters, "binary_data", f"{path}.", default=all_raw)
+    return wanted or dict.fromkeys(interface.outputs, all_raw)
+
+
+def _parameters(item: dict[str, Any], path: str) -> dict[str, Any]:
+    parameters = item.get("parameters")
+    if parameters is None:
+        return {}
+    if type(parameters) is not dict:
+        raise errors.InputError("expected an object", f"{path}parameters")
+    for name in _REFUSED:
+        if parameters.get(name):
+            raise errors.InputError("is not offered here", f"{path}parameters.{name}")
+    return parameters
+
+
+def _flag(parameters: dict[str, Any], name: str, path: str, *, default: bool = False) -> bool:
+    value = parameters.get(name, default)
+    if type(value) is not bool:
+        raise errors.InputError(
+            f"expected true or false, found {_shown(value)}", f"{path}parameters.{name}"
+        )
+    return value
+
+
+def _timeout_s(parameters: dict[str, Any]) -> float | None:
+    """Microseconds in the protocol."""
+    value = parameters.get("timeout")
+    if value is None:
+        return None
+    if type(value) is not int or value < 0:
+        raise errors.InputError(
+            f"expected whole microseconds, found {_shown(value)}", "parameters.timeout"
+        )
+    return value / 1e6 or None
+
+
+def _shown(value: Any) -> str:
+    """The value as it is quoted in an error, never long."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,195 @@
+"""Start, drain, stop: one process that listens, from its first line to its exit status.
+
+SIGTERM or SIGINT: readiness goes down, after ``drain_delay_s`` nothing more is accepted, what is
+in flight is answered, and the process ends with status 0. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from castiron import errors
+from castiron.registry import supply
+from castiron.server import dispatch, edge, rest
+from castiron.server import settings as server_settings
+
+log = logging.getLogger("castiron.server")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SWEEP_S = 1.0
+
+
+def serve(
+    models_dir: Path,
+    supplied: supply.Supply,
+    registry_settings: supply.Settings,
+    settings: server_settings.Settings,
+) -> int:
+    """Serve the folder until a signal; return the exit status.
+
+    Prints ``serving on http://HOST:PORT`` once connections are taken. Raises CastironError when it
+    cannot listen there or the folder is missing.
+    """
+    listener = _listen(settings)
+    if not models_dir.is_dir():
+        listener.close()
+        raise errors.CastironError(f"expected a folder of models, found none at {models_dir}")
+    dispatcher = dispatch.Dispatcher(supplied, registry_settings, settings)
+    process = _Process(dispatcher, settings, models_dir)
+    uvloop.run(process.serve(sockets=[listener]))
+    return 1 if process.force_exit else 0
+
+
+def _listen(settings: server_settings.Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    if not settings.allow_remote and not _is_loopback(settings.host):
+        raise errors.CastironError(
+            f"{settings.host} can be reached by other machines and there is no authentication; "
+            "listen on 127.0.0.1, or say --allow-remote when something in front guards it"
+        )
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(2048)
+    except OSError as fault:
+        listener.close()
+        raise errors.CastironError(
+            f"cannot listen on {settings.host} port {settings.port}: {fault.strerror}"
+        ) from None
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Process(uvicorn.Server):
+    """uvicorn's server with our signals, our exit status and our sweeper."""
+
+    def __init__(
+        self,
+        dispatcher: dispatch.Dispatcher,
+        settings: server_settings.Settings,
+        models_dir: Path,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._models_dir = models_dir
+        self._rest = rest.Rest(dispatcher, settings)
+        super().__init__(_config(self._rest, dispatcher, settings))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen at once; models become ready while readiness tells so."""
+        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        registry = self._dispatcher.registry
+        task = registry.start(self._models_dir)
+        task.add_done_callback(_settled)
+        self._dispatcher.meters.watch_versions(lambda: list(registry))
+        loop.call_later(_SWEEP_S, self._sweep, loop)
+        assert sockets
+        host, port = sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"serving on http://{shown}:{port}", flush=True)  # noqa: T201  others read it
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = loop.time()
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, edge.Edge)
+            connection.check_time(now_s)
+        loop.call_later(_SWEEP_S, self._sweep, loop)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours: no signal is raised again at the end, so the exit status is ours too."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self, number: int) -> None:
+        if self._rest.is_draining:
+            log.warning("second signal: stopping at once")
+            self.force_exit = self.should_exit = True
+            for task in self.server_state.tasks:
+                task.cancel()
+            return
+        log.info("%s: stopping", signal.Signals(number).name)
+        self._rest.is_draining = True
+        asyncio.get_running_loop().call_later(self._settings.drain_delay_s, self._close)
+
+    def _close(self) -> None:
+        """Take no more connections from now on, not only when the main loop looks next."""
+        for server in self.servers:
+            server.close()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what is in flight, then give the models back."""
+        await super().shutdown(sockets)
+        if self.server_state.tasks:  # cancelled for being late; each still tells its client
+            await asyncio.wait(self.server_state.tasks, timeout=1)
+        self._dispatcher.registry.close()
+        log.info("stopped")
+
+
+def _config(
+    application: Any, dispatcher: dispatch.Dispatcher, settings: server_settings.Settings
+) -> uvicorn.Config:
+    # uvicorn calls ``http`` as it would a class, and hands the times to the loop as they are.
+    return uvicorn.Config(
+        application,
+        loop="none",
+        http=edge.maker(settings, dispatcher.meters),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
+        timeout_graceful_shutdown=settings.drain_timeout_s,  # type: ignore[arg-type]
+    )
+
+
+def _settled(task: asyncio.Task[None]) -> None:
+    if task.cancelled():
+        return
+    task.result()
+    # Models stay for long: later collections need not look at them.
+    gc.collect()
+    gc.freeze()
+
+
+def log_to_stderr(level: str = "INFO") -> None:
+    """One line for each event, on the standard error stream."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("uvicorn").setLevel("WARNING")

@@ -1,0 +1,79 @@
+"""The answer to an infer request: outputs as JSON, raw after the JSON, or some of each.
+
+Rendering happens inside the run's completion, while outputs may still lie in the run's arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from castiron import errors
+from castiron.registry import version as versions
+from castiron.server import inference, values
+
+_JSON = (b"content-type", b"application/json")
+_RAW = (b"content-type", b"application/octet-stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Headers and body of an answer with status 200."""
+
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+def render(
+    outputs: Mapping[str, np.ndarray],
+    asked: inference.Inference,
+    interface: inference.Interface,
+    version: versions.Version,
+) -> Reply:
+    """The wanted outputs, each in the form that was asked for.
+
+    InputError names an output that the asked form cannot hold.
+    """
+    raw: list[bytes | memoryview] = []
+    described: list[dict[str, Any]] = []
+    for name, is_raw in asked.wanted.items():
+        output, dtype = outputs[name], interface.outputs[name]
+        item: dict[str, Any] = {
+            "name": name, "datatype": dtype.oip, "shape": list(output.shape),
+        }  # fmt: skip
+        if is_raw:
+            data = values.to_bytes(output, dtype)
+            item["parameters"] = {"binary_data_size": len(data)}
+            raw.append(data)
+        else:
+            item["data"] = values.to_json(output, dtype, f"outputs.{name}")
+        described.append(item)
+    head: dict[str, Any] = {
+        "model_name": version.model, "model_version": str(version.number), "outputs": described,
+    }  # fmt: skip
+    if asked.id:
+        head["id"] = asked.id
+    return _reply(_encoded(head), raw, version)
+
+
+def _encoded(head: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(head)
+    except orjson.JSONEncodeError:
+        raise errors.InputError(
+            "expected Unicode text, found half a surrogate pair", "id"
+        ) from None
+
+
+def _reply(head: bytes, raw: list[bytes | memoryview], version: versions.Version) -> Reply:
+    body = b"".join([head, *raw]) if raw else head
+    headers = [_RAW if raw else _JSON, (b"content-length", b"%d" % len(body))]
+    if raw:
+        headers.append((b"inference-header-content-length", b"%d" % len(head)))
+    assert version.instance is not None
+    headers.append((b"x-model-version", b"sha256:" + version.instance.digest.encode()))
+    return Reply(headers, body)

@@ -1,0 +1,159 @@
+"""The Open Inference Protocol over HTTP: one ASGI callable, no framework.
+
+Finds the route, calls ``describe`` or ``dispatch``, and writes the answer; each error leaves as
+the one error body. Listening and stopping are ``life.py``, the connection itself ``edge.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from castiron import errors
+from castiron.server import body, describe, dispatch, status
+from castiron.server import settings as server_settings
+from castiron.telemetry import metrics
+
+log = logging.getLogger("castiron.server")
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+
+
+class Rest:
+    """The application; ``is_draining`` takes readiness down before the server stops."""
+
+    __slots__ = ("_dispatcher", "_settings", "is_draining")
+
+    def __init__(self, dispatcher: dispatch.Dispatcher, settings: server_settings.Settings) -> None:
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self.is_draining = False
+
+    async def __call__(self, scope: Scope, receive: body.Receive, send: Send) -> None:
+        """One request."""
+        assert scope["type"] == "http", scope["type"]
+        stop: asyncio.CancelledError | None = None
+        try:
+            answer = await self._answer(scope, receive)
+        except status.ClientGone:
+            return
+        except asyncio.CancelledError as cancelled:
+            # The time for draining is over; the client is told before the loop ends.
+            stop = cancelled
+            answer = status.answer(errors.ModelNotReady("the server is stopping; retry elsewhere"))
+        except Exception as error:
+            if status.classify(error)[1] == status.FAILED:
+                log.exception("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            answer = status.answer(error)
+        code, headers, content = answer
+        await send({"type": "http.response.start", "status": code, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+        if stop is not None:
+            raise stop
+
+    async def _answer(self, scope: Scope, receive: body.Receive) -> Answer:
+        parts = scope["raw_path"].decode("latin-1").strip("/").split("/")
+        method = scope["method"]
+        if parts[0] == "v2":
+            if len(parts) > 2 and parts[1] == "models" and parts[2] != "stats":
+                return await self._model(method, parts[2:], scope, receive)
+            return self._server(method, parts[1:])
+        if parts == ["metrics"]:
+            _allow(method, "GET")
+            text = self._dispatcher.meters.page.expose().encode()
+            return 200, _headers(text, metrics.CONTENT_TYPE.encode()), text
+        raise _no_route(scope)
+
+    def _server(self, method: str, parts: list[str]) -> Answer:
+        registry = self._dispatcher.registry
+        route = "/".join(parts)
+        if route == "repository/index":
+            _allow(method, "POST")
+            return _json(describe.index(registry))
+        if route == "models/stats":
+            _allow(method, "GET")
+            return _json({"model_stats": [self._statistics(version) for version in registry]})
+        if route == "":
+            _allow(method, "GET")
+            return _json(describe.server())
+        if route == "health/live":
+            _allow(method, "GET")
+            return _json({"live": True})
+        if route == "health/ready":
+            _allow(method, "GET")
+            is_ready, detail = describe.readiness(
+                registry, is_draining=self.is_draining, is_strict=self._settings.strict_readiness
+            )
+            return _json(detail, 200 if is_ready else 503)
+        raise status.Refusal(404, f"path: no such call: /v2/{route[:200]}", status.NOT_FOUND)
+
+    async def _model(
+        self, method: str, parts: list[str], scope: Scope, receive: body.Receive
+    ) -> Answer:
+        """models/{model}[/versions/{version}][/infer|ready|config|stats]."""
+        model, parts = unquote(parts[0]), parts[1:]
+        number = ""
+        if len(parts) > 1 and parts[0] == "versions":
+            number, parts = unquote(parts[1]), parts[2:]
+            if not number:
+                raise status.Refusal(404, "path: expected a version number", status.NOT_FOUND)
+        if parts == ["infer"]:
+            _allow(method, "POST")
+            return await self._infer(model, number, scope, receive)
+        if parts not in ([], ["ready"], ["config"], ["stats"]):
+            raise _no_route(scope)
+        _allow(method, "GET")
+        if parts == ["stats"] and not number:
+            return self._model_statistics(model)
+        version = self._dispatcher.registry.find(model, number)
+        if not parts:
+            return _json(describe.model(self._dispatcher.registry, version))
+        if parts == ["ready"]:
+            return _json({"name": model, "ready": True})
+        if parts == ["config"]:
+            return _json(describe.configuration(version))
+        return _json({"model_stats": [self._statistics(version)]})
+
+    async def _infer(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
+        call = dispatch.Call(
+            model, number, dict(scope["headers"]), receive, scope.get("castiron.edge")
+        )
+        answer = await self._dispatcher.infer(call)
+        return 200, answer.headers, answer.body
+
+    def _model_statistics(self, model: str) -> Answer:
+        numbered = self._dispatcher.registry.models.get(model)
+        if numbered is None:
+            raise errors.ModelNotFound(f"model {model!r} is not served here")
+        return _json({"model_stats": [self._statistics(numbered[key]) for key in numbered]})
+
+    def _statistics(self, version: Any) -> dict[str, Any]:
+        return describe.statistics(version, self._dispatcher.meters.of(version))
+
+
+def _allow(method: str, allowed: str) -> None:
+    if method != allowed and (method, allowed) != ("HEAD", "GET"):
+        raise status.Refusal(
+            405, f"method: expected {allowed}, found {method}",
+            headers=((b"allow", b"GET, HEAD" if allowed == "GET" else b"POST"),),
+        )  # fmt: skip
+
+
+def _no_route(scope: Scope) -> status.Refusal:
+    return status.Refusal(404, f"path: no such call: {scope['path'][:200]}", status.NOT_FOUND)
+
+
+def _json(content: Any, code: int = 200) -> Answer:
+    encoded = orjson.dumps(content)
+    return code, _headers(encoded, b"application/json"), encoded
+
+
+def _headers(content: bytes, kind: bytes) -> list[tuple[bytes, bytes]]:
+    return [(b"content-type", kind), (b"content-length", b"%d" % len(content))]

@@ -1,0 +1,49 @@
+"""A real server process over the models of ``tests.numpy_instance``.
+
+    python -m tests.server.numpy_server MODELS_DIR CACHE_DIR '{"max_in_flight": 2}'
+
+where the last argument holds settings of the edge. Sources are "built" by copying them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from castiron.registry import supply
+from castiron.server import life
+from castiron.server import settings as server_settings
+from tests import numpy_instance
+
+_BUILD = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
+
+
+def supplied() -> supply.Supply:
+    """The functions that ``castiron.api`` would hand in."""
+    return supply.Supply(
+        open_instance=numpy_instance.opened,
+        build_command=lambda source, out: [sys.executable, "-c", _BUILD, str(source), str(out)],
+        interpret_command=lambda path: [
+            sys.executable,
+            "-m",
+            "tests.numpy_instance",
+            "interpret",
+            str(path),
+        ],
+        open_lane=lambda _: None,
+        memory=lambda: {"allocated_bytes": 4096.0},
+    )
+
+
+if __name__ == "__main__":
+    _, _models, _cache, _settings = sys.argv
+    life.log_to_stderr()
+    raise SystemExit(
+        life.serve(
+            Path(_models),
+            supplied(),
+            supply.Settings(Path(_cache)),
+            server_settings.Settings(port=0, **json.loads(_settings)),
+        )
+    )
