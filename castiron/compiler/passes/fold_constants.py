@@ -13,7 +13,8 @@ import numpy as np
 
 from castiron.graph import graph as graphs
 from castiron.graph.graph import Graph, Node, TensorType
-from castiron.graph.ops import canonical, contents
+from castiron.graph.ops import canonical, contents, site
+from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 
 Evaluate = Callable[[Node, Sequence["np.ndarray | None"]], "list[np.ndarray]"]
@@ -44,8 +45,11 @@ def _fold(graph: Graph, evaluate: Evaluate) -> tuple[Graph, list[str]]:
     types = dict(graph.types)
     kept: list[Node] = []
     reasons: list[str] = []
+    weights = _weights(graph)
     for node in graph.nodes:
         arrays = _known_contents(node, types)
+        if arrays is None and weights & set(node.outputs):
+            arrays = _filled(node, types)
         if arrays is None:
             arrays = _evaluated(node, constants, evaluate, reasons)
         if arrays is None:
@@ -72,6 +76,28 @@ def _known_contents(node: Node, types: dict[str, TensorType]) -> list[np.ndarray
             return None
         arrays.append(array)
     return arrays
+
+
+def _weights(graph: Graph) -> set[str]:
+    """Values that kernels pack while building, and therefore must be constants."""
+    return {
+        name
+        for node in graph.nodes
+        if node.op in ("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization")
+        for name in node.inputs[1:]
+    }
+
+
+def _filled(node: Node, types: dict[str, TensorType]) -> list[np.ndarray] | None:
+    """A ConstantOfShape of any size, as one element seen many times."""
+    kind = types.get(node.outputs[0])
+    if node.op != "ConstantOfShape" or kind is None or kind.shape is None:
+        return None
+    if any(isinstance(extent, dims.Dim) for extent in kind.shape):
+        return None
+    value = node.attr("value")
+    element = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
+    return [np.broadcast_to(element, tuple(map(site.whole, kind.shape)))]
 
 
 def _evaluated(
@@ -120,6 +146,7 @@ def _unless_too_large(
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    result = np.array(array, order="C", copy=bool(np.asarray(array).flags.writeable) or None)
-    result.flags.writeable = False
-    return result
+    if array.flags.writeable:
+        array = np.array(array, order="C")
+        array.flags.writeable = False
+    return array

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from castiron.compiler.passes.equalities import Equalities
 from castiron.graph import graph as graphs
 from castiron.graph.graph import Check, Graph, Node, TensorType
 from castiron.graph.ops import site, table
@@ -24,11 +25,14 @@ def infer_shapes(graph: Graph) -> Graph:
     Raises BuildError when a node cannot have any type: it names node, input, rule, what was
     expected and what was found.
     """
-    walk = _Walk(graph)
-    for node in graph.nodes:
+    known = Equalities(graph.checks, symbols_of_inputs(graph))
+    walk = _Walk(graph, known)
+    nodes = tuple(known.node(node) for node in graph.nodes)
+    for node in nodes:
         walk.visit(node)
-    checks = dict.fromkeys((*graph.checks, *walk.checks))
-    return graph.replace(types=walk.types, checks=_bound_checks(tuple(checks), walk.types))
+    checks = tuple(dict.fromkeys((*graph.checks, *walk.checks)))
+    found = graph.replace(nodes=nodes, types=walk.types, checks=_bound(checks, walk.types))
+    return infer_shapes(found) if set(found.checks) - set(graph.checks) else found
 
 
 def infer_node(graph: Graph, node: Node) -> tuple[TensorType, ...]:
@@ -65,13 +69,16 @@ class _Symbols:
 class _Walk:
     """The state of one inference: types and exact float sizes found so far, checks met."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, known: Equalities) -> None:
+        self.known = known
         self.constants = graph.constants
         self.given = graph.types
         self.symbols = symbol_maker(graph)
         self.checks: list[Check] = []
         self.ratios: dict[str, tuple[site.Ratio, ...]] = {}
-        self.types: dict[str, TensorType] = {name: graph.types[name] for name in graph.inputs}
+        self.types: dict[str, TensorType] = {
+            name: known.type(graph.types[name]) for name in graph.inputs
+        }
         for name, array in graph.constants.items():
             self.types[name] = constant_type(array, graph.types.get(name))
 
@@ -81,10 +88,12 @@ class _Walk:
         for index, name in enumerate(node.outputs):
             if not name:
                 continue
+            kind = site.UNKNOWN
             if found is None:
-                self.types[name] = self.given.get(name, site.UNKNOWN)
-            else:
-                self.types[name] = found[index] if index < len(found) else site.UNKNOWN
+                kind = self.given.get(name, site.UNKNOWN)
+            elif index < len(found):
+                kind = found[index]
+            self.types[name] = self.known.type(kind)
 
 
 def constant_type(array: np.ndarray, given: TensorType | None) -> TensorType:
@@ -94,7 +103,7 @@ def constant_type(array: np.ndarray, given: TensorType | None) -> TensorType:
     return graphs.constant_type(array)
 
 
-def _bound_checks(checks: tuple[Check, ...], types: dict[str, TensorType]) -> tuple[Check, ...]:
+def _bound(checks: tuple[Check, ...], types: dict[str, TensorType]) -> tuple[Check, ...]:
     """Checks whose symbols still appear as an extent of some value."""
     bound = set()
     for kind in types.values():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from castiron.compiler.passes import primitives, identities
+from castiron.compiler.passes import identities, primitives
 from castiron.compiler.passes.infer_shapes import infer_shapes
 from castiron.compiler.passes.rewriter import Rewriter
 from castiron.graph.graph import Graph, Node

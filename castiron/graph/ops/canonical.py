@@ -14,6 +14,7 @@ import numpy as np
 
 from castiron.graph.graph import Extent, Node, Shape
 from castiron.graph.ops import convolution, movement, reduction, resize, window
+from castiron.graph.ops import shape as shapes
 from castiron.graph.ops.site import Site
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
@@ -167,11 +168,12 @@ def _cumulate(at: Site) -> Node | None:
 
 
 def _range(at: Site) -> Node | None:
-    parts = [at.contents(index) for index in range(3)]
-    dtype = at.dtype(0)
-    if at.attr("limit") is not None or dtype is None or not all(parts) or _out(at) is None:
+    if at.attr("limit") is not None or at.dtype(0) is None or _out(at) is None:
         return None
-    start, limit, delta = (part[0] for part in parts if part)
+    parts, dtype = shapes.range_parts(at), at.dtype(0)
+    if parts is None or dtype is None:
+        return None
+    start, limit, delta = parts
     attrs = {"start": start, "limit": limit, "delta": delta, "dtype": dtype.name}
     return _changed(at.node, (), attrs)
 
@@ -361,13 +363,23 @@ _Attrs = dict[str, Any]
 _Restorer = Callable[[_Inputs, _Attrs, list[str], "dtypes.DType | None"], list[str]]
 
 
-def _restore_ints(key: str, index: int, scalar: bool = False) -> _Restorer:
+def _restore_ints(key: str, index: int) -> _Restorer:
     def put_back(
         given: _Inputs, attrs: _Attrs, inputs: list[str], _: dtypes.DType | None
     ) -> list[str]:
-        values = attrs.pop(key, None)
-        if values is not None:
-            given.ints(index, (values,) if scalar else tuple(values), scalar and index == 1)
+        if key in attrs:
+            given.ints(index, tuple(attrs.pop(key)))
+        return inputs
+
+    return put_back
+
+
+def _restore_int(key: str, scalar: bool) -> _Restorer:
+    def put_back(
+        given: _Inputs, attrs: _Attrs, inputs: list[str], _: dtypes.DType | None
+    ) -> list[str]:
+        if key in attrs:
+            given.ints(1, (attrs.pop(key),), scalar)
         return inputs
 
     return put_back
@@ -469,11 +481,11 @@ _RESTORERS: dict[str, _Restorer] = {
     "Slice": _restore_slice,
     "Pad": _restore_pad,
     **dict.fromkeys(reduction.REDUCTIONS, _restore_ints("axes", 1)),
-    "CumSum": _restore_ints("axis", 1, scalar=True),
+    "CumSum": _restore_int("axis", scalar=True),
     "Range": _restore_range,
-    "TopK": _restore_ints("k", 1, scalar=True),
+    "TopK": _restore_int("k", scalar=False),
     "OneHot": _restore_one_hot,
-    "Trilu": _restore_ints("k", 1, scalar=True),
+    "Trilu": _restore_int("k", scalar=True),
     "Resize": _restore_resize,
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"),
                     _restore_window),

@@ -169,6 +169,15 @@ def rounded(op: str, ratio: Ratio) -> Ratio | None:
     return None if whole is None else Ratio(whole, 1)
 
 
+def grid(contents: Contents | None, shape: Shape) -> np.ndarray | None:
+    """The elements as an array of dims in the tensor's shape, to be moved around."""
+    if contents is None or any(isinstance(extent, dims.Dim) for extent in shape):
+        return None
+    elements = np.empty(len(contents), object)
+    elements[:] = contents
+    return elements.reshape(tuple(map(whole, shape)))
+
+
 def array_of(contents: Contents, dtype: dtypes.DType, shape: Shape) -> np.ndarray | None:
     """The constant tensor, when every element is an int."""
     if any(isinstance(item, dims.Dim) for item in contents):

@@ -7,7 +7,8 @@ Canonical OneHot: inputs (indices, values), attrs ``axis`` (counted in the outpu
 from __future__ import annotations
 
 from castiron.graph.graph import Extent, TensorType
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops import contents
+from castiron.graph.ops.site import Site, Types, whole
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 
@@ -19,22 +20,22 @@ def gather(at: Site) -> Types:
         return (TensorType(at.dtype(0), None),)
     axis = at.axis(int(at.attr("axis", 0)), len(data))
     shape = (*data[:axis], *indices, *data[axis + 1 :])
-    return (TensorType(at.dtype(0), shape, _gathered(at, len(data))),)
+    return (TensorType(at.dtype(0), shape, _gathered(at, axis)),)
 
 
-def _gathered(at: Site, rank: int) -> tuple[Extent, ...] | None:
-    known, positions = at.contents(0), at.contents(1)
-    indices = at.shape(1)
-    if known is None or positions is None or rank != 1 or indices is None or len(indices) > 1:
+def _gathered(at: Site, axis: int) -> tuple[Extent, ...] | None:
+    positions, shape = at.contents(1), at.shape(0)
+    grid = contents.grid(at.contents(0), shape or ())
+    if grid is None or shape is None or positions is None:
         return None
-    found = []
+    extent = grid.shape[axis]
     for position in positions:
         if isinstance(position, dims.Dim):
             return None
-        if not -len(known) <= position < len(known):
-            at.fail(f"indices: expected -{len(known)} <= i < {len(known)}, found {position}", 1)
-        found.append(known[position])
-    return tuple(found)
+        if not -extent <= position < extent:
+            at.fail(f"indices: expected -{extent} <= i < {extent}, found {position}", 1)
+    taken = grid.take([whole(position) for position in positions], axis)
+    return tuple(taken.reshape(-1).tolist()) if taken.size <= contents.LIMIT else None
 
 
 def gather_elements(at: Site) -> Types:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from castiron.graph.graph import Extent, Shape, TensorType
-from castiron.graph.ops import bounds, site
+from castiron.graph.ops import bounds, contents, site
 from castiron.graph.ops.shape import unknown_of_length
 from castiron.graph.ops.site import Site, Types
 from castiron.tensor import dim as dims
@@ -147,7 +149,8 @@ def transpose(at: Site) -> Types:
     perm = tuple(axis + rank if axis < 0 else axis for axis in perm)
     if sorted(perm) != list(range(rank)):
         at.fail(f"perm: expected an order of {rank} axes, found {perm}")
-    known = kind.contents if rank <= 1 else None
+    grid = contents.grid(kind.contents, kind.shape)
+    known = None if grid is None else tuple(grid.transpose(perm).reshape(-1).tolist())
     return (TensorType(kind.dtype, tuple(kind.shape[axis] for axis in perm), known),)
 
 
@@ -270,14 +273,17 @@ def _clamp(value: Extent, low: Extent, high: Extent) -> Extent:
 def _cut_contents(
     at: Site, cuts: dict[int, tuple[Extent, int, Extent]]
 ) -> tuple[Extent, ...] | None:
-    known = at.contents(0)
-    shape = at.shape(0)
-    if known is None or shape is None or len(shape) != 1 or 0 not in cuts:
+    known, shape = at.contents(0), at.shape(0)
+    if known is None or shape is None:
         return None
-    first, step, count = cuts[0]
-    if isinstance(first, dims.Dim) or isinstance(count, dims.Dim):
+    grid = contents.grid(known, shape)
+    if grid is None:
         return None
-    return tuple(known[first + step * i] for i in range(count))
+    for axis, (first, step, count) in cuts.items():
+        if isinstance(first, dims.Dim) or isinstance(count, dims.Dim):
+            return None
+        grid = grid.take([first + step * i for i in range(count)], axis)
+    return tuple(grid.reshape(-1).tolist())
 
 
 def concat(at: Site) -> Types:
@@ -300,7 +306,7 @@ def concat(at: Site) -> Types:
                 shape[i] = dims.add(shape[i], other[i])
             else:
                 shape[i] = _joined(at, shape[i], other[i])
-    return (TensorType(dtype, tuple(shape), _joined_contents(at, rank)),)
+    return (TensorType(dtype, tuple(shape), _joined_contents(at, axis)),)
 
 
 def _joined(at: Site, left: Extent, right: Extent) -> Extent:
@@ -310,16 +316,15 @@ def _joined(at: Site, left: Extent, right: Extent) -> Extent:
     return left
 
 
-def _joined_contents(at: Site, rank: int) -> tuple[Extent, ...] | None:
-    if rank != 1:
-        return None
-    joined: list[Extent] = []
+def _joined_contents(at: Site, axis: int) -> tuple[Extent, ...] | None:
+    grids = []
     for index in range(len(at.node.inputs)):
-        part = at.contents(index)
-        if part is None or len(joined) + len(part) > 64:
+        grid = contents.grid(at.contents(index), at.shape(index) or ())
+        if grid is None:
             return None
-        joined += part
-    return tuple(joined)
+        grids.append(grid)
+    joined = np.concatenate(grids, axis)
+    return tuple(joined.reshape(-1).tolist()) if joined.size <= contents.LIMIT else None
 
 
 def split(at: Site) -> Types:

@@ -3,7 +3,8 @@
 Shape and Size have symbolic contents and become castiron's own ``DimsToTensor`` where data need
 them: no inputs; attrs ``dims`` (elements in order, ints or dims), ``dtype`` (name), ``shape``.
 Canonical ConstantOfShape: no inputs; attrs ``shape`` (dims), ``value`` (array of one element).
-Canonical Range over ints: no inputs; attrs ``start``, ``limit``, ``delta`` (dims), ``dtype``.
+Canonical Range over whole numbers: no inputs; attrs ``start``, ``limit``, ``delta`` (dims), and
+``dtype`` (name, also a float's).
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from castiron.graph.graph import Extent, Shape, TensorType
-from castiron.graph.ops import bounds
-from castiron.graph.ops.contents import LIMIT, is_small
+from castiron.graph.ops import bounds, contents
 from castiron.graph.ops.site import Site, Types, whole
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
@@ -37,8 +37,9 @@ def size(at: Site) -> Types:
 
 def dims_to_tensor(at: Site) -> Types:
     """The contents that ``dims`` gives."""
-    found = tuple(at.attr("dims"))
-    return (TensorType(dtypes.named(at.attr("dtype")), tuple(at.attr("shape")), found),)
+    dtype = dtypes.named(at.attr("dtype"))
+    known = None if dtype.is_float else tuple(at.attr("dims"))
+    return (TensorType(dtype, tuple(at.attr("shape")), known),)
 
 
 def constant_of_shape(at: Site) -> Types:
@@ -54,7 +55,7 @@ def constant_of_shape(at: Site) -> Types:
     if any(not isinstance(extent, dims.Dim) and extent < 0 for extent in asked):
         at.fail(f"expected extents of 0 or more, found {tuple(asked)}", 0)
     known = None
-    if is_small(asked) and array.dtype.kind in "iub":
+    if contents.is_small(asked) and array.dtype.kind in "iub":
         count = whole(asked[0]) if asked else 1
         known = (int(array[0]),) * count
     return (TensorType(dtype, tuple(asked), known),)
@@ -75,7 +76,7 @@ def range_(at: Site) -> Types:
         parts: list[Extent] = [at.attr(key) for key in ("start", "limit", "delta")]
     else:
         dtype = at.dtype(0)
-        found = _scalars(at)
+        found = range_parts(at)
         if found is None:
             return (TensorType(dtype, (_constant_length(at),)),)
         parts = found
@@ -83,16 +84,19 @@ def range_(at: Site) -> Types:
     if count is None:
         return (TensorType(dtype, (at.fresh(0),)),)
     known: tuple[Extent, ...] | None = None
-    if not isinstance(count, dims.Dim) and count <= LIMIT and dtype is not None:
-        known = tuple(dims.add(parts[0], dims.mul(parts[2], i)) for i in range(count))
+    small = not isinstance(count, dims.Dim) and count <= contents.LIMIT
+    if small and dtype is not None and dtype.is_integer:
+        known = tuple(dims.add(parts[0], dims.mul(parts[2], i)) for i in range(whole(count)))
     return (TensorType(dtype, (count,), known),)
 
 
-def _scalars(at: Site) -> list[Extent] | None:
-    found = [at.contents(index) for index in range(3)]
-    if any(item is None or len(item) != 1 for item in found):
+def range_parts(at: Site) -> list[Extent] | None:
+    """start, limit and delta, where each is a dim: an integer, or a float that is whole."""
+    found = [contents.ratios_of(at, index) for index in range(3)]
+    parts = [item[0] for item in found if item is not None and len(item) == 1]
+    if len(parts) != 3 or any(part.denominator != 1 for part in parts):
         return None
-    return [item[0] for item in found if item]
+    return [part.numerator for part in parts]
 
 
 def _constant_length(at: Site) -> Extent:
