@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import convolution, fused, matmul, softmax
+from castiron.compiler.codegen.kernels import (
+    channel_norms,
+    convolution,
+    dims,
+    fused,
+    local_response,
+    matmul,
+    movement,
+    normalization,
+    softmax,
+    transpose,
+)
 from castiron.compiler.target import Target
 from castiron.graph.graph import Graph, Node
 
@@ -17,19 +28,31 @@ Gap = Callable[[Node, Graph], str | None]
 Lower = Callable[[Node, Graph, Target], step.Lowered]
 
 GAPS: dict[str, Gap] = {
+    **dict.fromkeys(local_response.OPS, local_response.gap),
+    **dict.fromkeys(channel_norms.OPS, channel_norms.gap),
+    **dict.fromkeys(normalization.OPS, normalization.gap),
     **dict.fromkeys(softmax.OPS, softmax.gap),
     **dict.fromkeys(fused.OPS, fused.gap),
     "Conv": convolution.gap,
     "Gemm": matmul.gap,
     "MatMul": matmul.gap,
+    **dict.fromkeys(movement.OPS, movement.gap),
+    **dict.fromkeys(dims.OPS, dims.gap),
+    "Transpose": transpose.gap,
 }
 
 LOWERINGS: dict[str, Lower] = {
+    **dict.fromkeys(local_response.OPS, local_response.lower),
+    **dict.fromkeys(channel_norms.OPS, channel_norms.lower),
+    **dict.fromkeys(normalization.OPS, normalization.lower),
     **dict.fromkeys(softmax.OPS, softmax.lower),
     **dict.fromkeys(fused.OPS, fused.lower),
     "Conv": convolution.lower,
     "Gemm": matmul.lower,
     "MatMul": matmul.lower,
+    **dict.fromkeys(movement.OPS, movement.lower),
+    **dict.fromkeys(dims.OPS, dims.lower),
+    "Transpose": transpose.lower,
 }
 
 
