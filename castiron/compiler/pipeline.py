@@ -88,8 +88,11 @@ def lower_graph(graph: Graph, options: Options) -> Graph:
     def simplified(current: Graph) -> Graph:
         return simplify(infer_shapes(current))
 
+    def canonical(current: Graph) -> Graph:
+        return fold_scales(fuse_norms(simplified(current)))
+
     def mark(current: Graph) -> Graph:
-        return mark_interpreted(current, simplified, families.gap, options.strict)
+        return mark_interpreted(current, canonical, families.gap, options.strict)
 
     passes: list[tuple[str, Callable[[Graph], Graph]]] = [
         ("infer_shapes", infer_shapes),
