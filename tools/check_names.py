@@ -202,7 +202,7 @@ def check_imports(source: Source) -> Iterator[Breach]:
         for alias in node.names:
             if _is_module(f"{node.module}.{alias.name}"):
                 modules.add(alias.asname or alias.name)
-            elif alias.name[0].isupper() or not source.is_product:
+            elif alias.name[0].isupper() or alias.name.startswith("__") or not source.is_product:
                 continue
             elif not _same_folder(source.path, node.module):
                 yield node.lineno, f"import the module, not {alias.name!r} from {node.module}"
@@ -217,6 +217,8 @@ def _is_module(dotted: str) -> bool:
 
 def _same_folder(path: Path, module: str) -> bool:
     parts = module.split(".")
+    if path.name == "__main__.py":
+        return True  # it is the door to one function
     return len(parts) > 1 and len(path.parts) > 2 and path.parts[1] == parts[1]
 
 

@@ -38,7 +38,7 @@ def test_good_code_has_no_breach() -> None:
         ("def f(helper: int) -> None:\n    '''Do.'''\n", "'helper' says nothing"),
         ("def f() -> None:\n    pass\n", "f is public and has no docstring"),
         ("class Node:\n    pass\n", "Node is public and has no docstring"),
-        ("x = 1  # TODO" + ": later\n", "unfinished"),
+        ("x = 1  # TO" + "DO: later\n", "unfinished"),
         ("raise NotImplemented" + "Error\n", "unfinished"),
         ("from castiron.runtime.pool import rent\n", "import the module, not 'rent'"),
         (
