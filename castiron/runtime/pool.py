@@ -21,7 +21,7 @@ _KEEP_FREE_BYTES = 32 << 20
 _KEEP_WARM_BYTES = 256 << 20
 _KEEP_WARM_BLOCKS = 8
 _COMPACT_ABOVE = 0.15
-_IDLE_AFTER = 64  # rents during which a warm block was not wanted
+_WINDOW = 64  # rents after which what nobody wanted counts as idle
 
 
 class Block:
@@ -112,8 +112,9 @@ class Usage:
 class Pool:
     """Slabs of at least `slab_bytes` each, made when needed, at most `limit_bytes` in all.
 
-    `start_bytes` of the first are touched at once, the rest as it is rented. Free pages above
-    `keep_free_bytes` and warm blocks above `keep_warm_bytes` are given back. May be used from
+    `start_bytes` of the first are touched at once, the rest as it is rented. Warm blocks above
+    `keep_warm_bytes` are merged at once; free pages above `keep_free_bytes` return to the system
+    when nobody wanted them for some rents, or by `compact`. May be used from
     several threads. Sizes are powers of two except the limits.
     """
 
@@ -122,6 +123,7 @@ class Pool:
         "_high_water",
         "_keep_free_bytes",
         "_keep_warm_bytes",
+        "_least_free",
         "_limit_bytes",
         "_lock",
         "_rents",
@@ -129,6 +131,7 @@ class Pool:
         "_returned",
         "_slab_bytes",
         "_slabs",
+        "_tidy_at",
         "_warm",
         "_warm_bytes",
     )
@@ -148,7 +151,8 @@ class Pool:
         self._lock = _thread.allocate_lock()
         self._warm: list[Block] = []  # oldest first
         self._warm_bytes = self._allocated = self._requested = 0
-        self._high_water = self._returned = self._rents = 0
+        self._high_water = self._returned = self._rents = self._least_free = 0
+        self._tidy_at = _WINDOW
         self._slabs: list[_Slab] = []
         if start_bytes:
             self._slabs.append(_Slab(max(slab_bytes, memory.HUGE_PAGE_BYTES), start_bytes))
@@ -185,20 +189,19 @@ class Pool:
             self._warm_bytes += 1 << block.order
             block._stamp = self._rents
             self._warm.append(block)
-            crowded = len(self._warm) > _KEEP_WARM_BLOCKS
-            if crowded or self._warm_bytes > self._keep_warm_bytes:
-                self._shed()
-            elif not self._rents % _IDLE_AFTER:
-                if self._fragmentation() > _COMPACT_ABOVE:
-                    self._cool(self._num_idle())
-                self._trim(self._keep_free_bytes)
+            while len(self._warm) > _KEEP_WARM_BLOCKS or (
+                self._warm_bytes > self._keep_warm_bytes and len(self._warm) > 1
+            ):
+                self._cool(1)
+            if self._rents >= self._tidy_at:
+                self._tidy()
 
     def compact(self) -> int:
         """Merge every idle block and return pages above the cap; return the bytes given back."""
         with self._lock:
             before = self._returned
             self._cool(len(self._warm))
-            self._trim(self._keep_free_bytes)
+            self._trim(self._touched_free() - self._keep_free_bytes)
             return self._returned - before
 
     def usage(self) -> Usage:
@@ -248,6 +251,7 @@ class Pool:
         if block is None:
             self._cool(len(self._warm))
             block = self._take_free(order) or self._grow(order)
+        self._least_free = min(self._least_free, self._touched_free())
         return block
 
     def _take_free(self, order: int) -> Block | None:
@@ -285,17 +289,21 @@ class Pool:
         memory.touch(block.address, size)
         block._touched = size
 
-    def _shed(self) -> None:
-        """Give up warm blocks above the limits, oldest first, but never the last one."""
-        while len(self._warm) > _KEEP_WARM_BLOCKS or (
-            self._warm_bytes > self._keep_warm_bytes and len(self._warm) > 1
-        ):
-            self._cool(1)
-        self._trim(self._keep_free_bytes)
+    def _tidy(self) -> None:
+        """Once in a while: merge what idles, return the free pages that nobody wanted since.
+
+        Pages that were free all the time are the excess; those that come and go with the
+        traffic are not returned, since they would have to be fetched again at once.
+        """
+        if self._fragmentation() > _COMPACT_ABOVE:
+            self._cool(self._num_idle())
+        self._trim(self._least_free - self._keep_free_bytes)
+        self._least_free = self._touched_free()
+        self._tidy_at = self._rents + _WINDOW
 
     def _num_idle(self) -> int:
         """Count the warm blocks that were not wanted for long; they are the oldest."""
-        before = self._rents - _IDLE_AFTER
+        before = self._rents - _WINDOW
         return sum(block._stamp <= before for block in self._warm)
 
     def _cool(self, count: int) -> None:
@@ -311,9 +319,11 @@ class Pool:
         largest = max((slab.space.largest_free_bytes for slab in self._slabs), default=0)
         return 1 - largest / free if free else 0.0
 
-    def _trim(self, keep_bytes: int) -> None:
-        """Return free pages until at most `keep_bytes` of them are present."""
-        excess = sum(slab.space.touched_bytes for slab in self._slabs) - keep_bytes
+    def _touched_free(self) -> int:
+        return sum(slab.space.touched_bytes for slab in self._slabs)
+
+    def _trim(self, excess: int) -> None:
+        """Return that many bytes of free pages to the system, whole slabs first."""
         for slab in sorted(self._slabs, key=_slab_size, reverse=True):
             if excess > 0 and slab.space.is_whole and len(self._slabs) > 1:
                 excess -= slab.space.touched_bytes
