@@ -43,10 +43,10 @@ realmodels: install
 	$(RUN) -m pytest -m "realmodel and slow"
 
 backend: install
-	$(RUN) -m pytest -m "backend and slow"
+	$(RUN) -m pytest -m "" tests/backend
 
 fuzz: install
-	$(RUN) -m pytest -m fuzz --hypothesis-profile=thorough
+	$(RUN) -m pytest -m hypothesis --hypothesis-profile=thorough
 
 slow: realmodels backend fuzz
 
