@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from uvicorn.server import ServerState
 from castiron.server import meters, status
 from castiron.server import settings as server_settings
 
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _READ_BYTES = 256 << 10  # at most this much comes in one piece
 
 
@@ -53,6 +55,8 @@ class Edge(httptools_impl.HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came; a head that does not end is counted here, since no callback tells of it."""
         self._unset_keepalive_if_required()
+        if self._in_head:
+            data = _without_upgrade(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -74,6 +78,12 @@ class Edge(httptools_impl.HttpToolsProtocol):
     def _current(self) -> httptools_impl.RequestResponseCycle | None:
         """The latest request of this connection, if there was one."""
         return self.cycle
+
+    @property
+    def awaits_continue(self) -> bool:
+        """Whether the client holds its body back until it is told to go on."""
+        cycle = self._current
+        return cycle is not None and cycle.waiting_for_100_continue
 
     def _refuse_head(self) -> None:
         limit = self._bounds.max_head_bytes
@@ -173,3 +183,15 @@ def _cause(fault: Exception) -> BaseException:
     """What went wrong inside one of our callbacks, else what the parser says."""
     is_callback = isinstance(fault, httptools.HttpParserCallbackError)
     return (fault.__context__ or fault) if is_callback else fault
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """The head with its offer to change protocols renamed, which a server may ignore.
+
+    The parser would take a body that follows for the other protocol; some clients offer HTTP/2
+    with every first request.
+    """
+    if b"pgrade" not in data and b"PGRADE" not in data:
+        return data
+    head, mark, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-offer:", head) + mark + rest

@@ -53,6 +53,10 @@ class Rest:
                 log.exception("%s %s failed", scope["method"], scope["path"], exc_info=error)
             answer = status.answer(error)
         code, headers, content = answer
+        connection = scope.get("castiron.edge")
+        if code != 200 and connection is not None and connection.awaits_continue:
+            # Whether its body follows now is the client's choice; only a close makes it certain.
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": code, "headers": headers})
         await send({"type": "http.response.body", "body": content})
         if stop is not None:
