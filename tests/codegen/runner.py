@@ -73,6 +73,7 @@ class Runner:
     graph: Graph
     target: targets.Target
     symbols: Mapping[str, int] = field(default_factory=dict)
+    shift: int = 8  # bytes that values lie off their alignment; plans give 0
     memory: dict[str, Memory] = field(default_factory=dict)
     packed: dict[int, Memory] = field(default_factory=dict)
 
@@ -90,8 +91,7 @@ class Runner:
             if alias.value == value:
                 return self.place(alias.of)
         if value not in self.memory:
-            # Values lie in the arena at any multiple of their element's size.
-            self.memory[value] = Memory(self.size_of(value), shift=8)
+            self.memory[value] = Memory(self.size_of(value), self.shift)
         return self.memory[value]
 
     def give(self, value: str, array: np.ndarray) -> None:

@@ -48,13 +48,15 @@ def copier(module: Module) -> Function:
     return f
 
 
-def band_copier(module: Module) -> Function:
+def band_copier(module: Module, fill: Function | None = None) -> Function:
     """Copies ``count`` rows from row ``first`` on, ``wide`` pixels each, from column ``left`` on.
 
     Parameters: to, image, first, count, left, wide, height, width, pixel_bytes. What lies outside
-    the image becomes zero; ``first`` and ``left`` may be negative.
+    the image becomes zero; ``first`` and ``left`` may be negative. ``fill`` is a filler that the
+    module already has.
     """
-    fill, copy = filler(module), copier(module)
+    fill = fill or filler(module)
+    copy = copier(module)
     names = "first count left wide height width pixel_bytes".split()
     f = module.function(
         "copy_band", [(PTR, "to"), (PTR, "image"), *((I64, name) for name in names)]
@@ -79,8 +81,3 @@ def band_copier(module: Module) -> Function:
             f.call(fill, [place, row_bytes])
     f.return_()
     return f
-
-
-def copy(f: Function, copier_: Function, places: tuple[Value, Value], where: list[Value]) -> None:
-    """Call a band copier: places are (to, image), where is first ... pixel_bytes."""
-    f.call(copier_, [*places, *where])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import direct, epilogues, gemm, geometry
+from castiron.compiler.codegen.kernels import depthwise, direct, epilogues, gemm, geometry
 from castiron.compiler.target import Target
 from castiron.graph import expr
 from castiron.graph.graph import Graph, Node
@@ -47,6 +47,11 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
     if shape.is_pointwise:
         return step.Lowered((_pointwise(node, graph, target, shape),))
     bias, epilogue, extras = bias_and_epilogue(node, graph)
+    if depthwise.fits(shape):
+        places = (step.Read(node.inputs[0]), step.Write(node.outputs[0]))
+        operands = (node.name or node.op, *places, extras)
+        one = depthwise.lower(shape, weights, bias, operands, (epilogue, target))
+        return step.Lowered((one,))
     # (filter, channel, row, column) to one matrix of (row, column, channel) x filter a group.
     filters = weights.reshape(weights.shape[0], weights.shape[1], -1)
     matrices = filters.transpose(2, 1, 0).reshape(-1, weights.shape[0])
