@@ -18,6 +18,7 @@ from castiron.compiler.codegen.kernels import (
     matmul,
     movement,
     normalization,
+    pooling,
     softmax,
     transpose,
 )
@@ -39,6 +40,7 @@ GAPS: dict[str, Gap] = {
     **dict.fromkeys(movement.OPS, movement.gap),
     **dict.fromkeys(dims.OPS, dims.gap),
     "Transpose": transpose.gap,
+    **dict.fromkeys(pooling.OPS, pooling.gap),
 }
 
 LOWERINGS: dict[str, Lower] = {
@@ -53,6 +55,7 @@ LOWERINGS: dict[str, Lower] = {
     **dict.fromkeys(movement.OPS, movement.lower),
     **dict.fromkeys(dims.OPS, dims.lower),
     "Transpose": transpose.lower,
+    **dict.fromkeys(pooling.OPS, pooling.lower),
 }
 
 

@@ -60,11 +60,9 @@ class Case:
         if self.op == "Tile":
             return [np.tile(x, [dim.evaluate(e, self.symbols) for e in attrs["repeats"]])]
         if self.op == "Slice":
-            for axis, start, by, size in zip(
-                attrs["axes"], attrs["starts"], attrs["steps"], shapes[0], strict=False
-            ):
-                size = shapes[0][axis]
-                x = np.take(x, dim.evaluate(start, self.symbols) + by * np.arange(size), axis)
+            for axis, start, by in zip(attrs["axes"], attrs["starts"], attrs["steps"], strict=True):
+                first = dim.evaluate(start, self.symbols)
+                x = np.take(x, first + by * np.arange(shapes[0][axis]), axis)
             return [x]
         return [np.broadcast_to(x, shapes[0])]
 

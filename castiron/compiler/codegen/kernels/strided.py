@@ -73,7 +73,9 @@ class Odometer:
     ``start`` gives the carried values of a loop at one unit, ``following`` those of the next.
     """
 
-    def __init__(self, f: Function, extents: Sequence[Value], strides: Sequence[Sequence[Value]]):
+    def __init__(
+        self, f: Function, extents: Sequence[Value], strides: Sequence[Sequence[Value]]
+    ) -> None:
         self.f = f
         self.extents = [f.maximum(extent, 1) for extent in extents]
         self.strides = [list(each) for each in strides]

@@ -44,9 +44,7 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
         for extent, axis, stride in zip(moved, perm, result, strict=True)
     ]
     name = node.name or node.op
-    return step.Lowered(
-        steps=(move(name, (node.inputs[0], node.outputs[0]), axes, size, target),)
-    )
+    return step.Lowered(steps=(move(name, (node.inputs[0], node.outputs[0]), axes, size, target),))
 
 
 def move(
@@ -293,8 +291,7 @@ def _gathered(f: Function, vectors: list[Value], picks: list[tuple[int, int]]) -
             result = f.shuffle(vector, vector, lanes)
         else:
             lanes = [
-                width + lane if source == number else at
-                for at, (source, lane) in enumerate(picks)
+                width + lane if source == number else at for at, (source, lane) in enumerate(picks)
             ]
             result = f.shuffle(result, vector, lanes)
     assert result is not None, "every result has lanes"
