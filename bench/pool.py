@@ -174,8 +174,8 @@ def report(moves: Sequence[Move], rounds: int) -> str:
     head = ["rent + return, us for each pair", "median", "mean", "mean, every byte written"]
     lines = [
         *machine.description(),
-        f"{len(moves) // 2} pairs, least of {rounds} rounds; pages of the pool are present when "
-        "it returns, those of the others come with the first write",
+        f"{len(moves) // 2} pairs, least of {rounds} rounds",
+        "the pool's pages are present when it returns, those of the others on the first write",
     ]
     return table.with_heading([*lines, pooled.report()], table.markdown(head, rows))
 

@@ -140,7 +140,7 @@ def _join(root: str, path: str) -> str:
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  no pathlib
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().splitlines()
     except OSError:
         return []
