@@ -15,15 +15,20 @@ from castiron.executable import abi, placement, program
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 _REGION_OF_SLOT = abi.REGION_FIRST_INPUT
 
 
 class Binding:
-    """What one run of the stage needs, for one set of symbol values."""
+    """What one run of the stage needs, for one set of symbol values.
+
+    ``idle_calls`` belongs to the instance: call memory of earlier runs, to be used again.
+    """
 
     __slots__ = (
-        "arena_bytes", "num_steps", "scratch_bytes", "steps", "steps_address", "write_shapes",
+        "arena_bytes", "idle_calls", "num_steps", "scratch_bytes", "steps", "steps_address",
+        "write_shapes",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +43,7 @@ class Binding:
         self.num_steps = num_steps
         self.arena_bytes, self.scratch_bytes = sizes
         self.write_shapes = shapes
+        self.idle_calls: list[Any] = []
 
 
 def bind(stage: program.NativeStage, symbols: Sequence[int], kernels: Sequence[int]) -> Binding:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _RUN = "castiron_run"
 _WORD = ctypes.c_int64
+_MOST_LEARNED = 256
 
 
 class Device:
@@ -57,17 +58,26 @@ class Device:
 
 
 class _Call:
-    """One native stage under way: everything that must stay alive until it is done."""
+    """The memory that one native call reads: base addresses and the run's context.
 
-    __slots__ = ("bases", "binding", "block", "context", "outputs", "owners")
+    Kept with its binding and used again, since filling it anew would cost more than a small
+    model's run. ``owners`` keeps inputs alive while the call is under way.
+    """
 
-    def __init__(self, binding: Binding, block: Block, outputs: list[views.View]) -> None:
+    __slots__ = ("bases", "binding", "block", "context", "context_address", "outputs", "owners")
+
+    def __init__(self, binding: Binding, weights: int, num_slots: int) -> None:
         self.binding = binding
-        self.block = block
-        self.outputs = outputs
-        self.owners: object = None
-        self.bases: ctypes.Array[_WORD] | None = None
-        self.context: ctypes.Array[_WORD] | None = None
+        self.bases = (_WORD * (abi.REGION_FIRST_INPUT + num_slots))(weights)
+        self.context = (_WORD * abi.CTX_WORDS)()
+        self.context[abi.CTX_BASES] = ctypes.addressof(self.bases)
+        self.context[abi.CTX_STEPS] = binding.steps_address
+        self.context[abi.CTX_NUM_STEPS] = binding.num_steps
+        self.context[abi.CTX_SCRATCH_STRIDE] = binding.scratch_bytes
+        self.context_address = ctypes.addressof(self.context)
+        self.block: Block | None = None
+        self.outputs: list[views.View] = []
+        self.owners: list[views.View | None] = []
 
 
 class Instance:
@@ -94,6 +104,7 @@ class Instance:
         self._team = team.address if team else 0
         self._threads = team.threads if team else 1
         self._caches = [BindingCache() for _ in self._program.stages]
+        self._learned: dict[tuple[tuple[int, ...], ...], list[int | None]] = {}
         self._interpreters = self._make_interpreters(interpreter)
 
     @property
@@ -117,7 +128,7 @@ class Instance:
                 self._interpret(position, stage, (symbols, slots))
                 continue
             call = self._prepare(position, stage, (symbols, slots))
-            self._run(ctypes.addressof(call.context))  # type: ignore[arg-type]
+            self._run(call.context_address)
             self._finish(stage, call, slots)
         return self._outputs(slots)
 
@@ -140,7 +151,7 @@ class Instance:
             self._finish(stage, call, slots)
             on_done(self._outputs(slots), None)
 
-        lane.submit(ctypes.addressof(call.context), finish)  # type: ignore[arg-type]
+        lane.submit(call.context_address, finish)
 
     def profile(self, inputs: Mapping[str, Any]) -> list[list[int]]:
         """Run once and give the clock ticks of every step, by stage (empty if interpreted)."""
@@ -153,8 +164,9 @@ class Instance:
                 continue
             call = self._prepare(position, stage, (symbols, slots))
             times = (_WORD * max(stage.num_steps, 1))()
-            call.context[abi.CTX_TIMES] = ctypes.addressof(times)  # type: ignore[index]
-            self._run(ctypes.addressof(call.context))  # type: ignore[arg-type]
+            call.context[abi.CTX_TIMES] = ctypes.addressof(times)
+            self._run(call.context_address)
+            call.context[abi.CTX_TIMES] = 0
             self._finish(stage, call, slots)
             ticks.append(list(times[: stage.num_steps]))
         return ticks
@@ -188,16 +200,31 @@ class Instance:
         self, inputs: Mapping[str, Any]
     ) -> tuple[list[int | None], list[views.View | None]]:
         """Check every input; the symbols they bind and the slots they fill."""
-        slots: list[views.View | None] = [None] * len(self._program.slots)
-        symbols: list[int | None] = [None] * len(self._program.symbols)
         specs = self.signature.inputs
         if len(inputs) != len(specs) or any(spec.name not in inputs for spec in specs):
             raise _wrong_names(inputs, specs)
+        slots: list[views.View | None] = [None] * len(self._program.slots)
+        shapes = []
         for slot, spec in zip(self._program.inputs, specs, strict=True):
-            view = views.of(inputs[spec.name], spec)
-            self._bind_shape(slot, view.shape, symbols, spec)
-            slots[slot] = view
-        return symbols, slots
+            slots[slot] = view = views.of(inputs[spec.name], spec)
+            shapes.append(view.shape)
+        symbols = self._learned.get(tuple(shapes))
+        if symbols is None:
+            symbols = self._learn(shapes)
+        # Stages with interpreted results learn more symbols in the course of a run.
+        return (symbols if self.is_native else list(symbols)), slots
+
+    def _learn(self, shapes: list[tuple[int, ...]]) -> list[int | None]:
+        """The symbols that these input shapes decide, remembered for the next time."""
+        symbols: list[int | None] = [None] * len(self._program.symbols)
+        for slot, shape, spec in zip(
+            self._program.inputs, shapes, self.signature.inputs, strict=True
+        ):
+            self._bind_shape(slot, shape, symbols, spec)
+        if len(self._learned) >= _MOST_LEARNED:
+            del self._learned[next(iter(self._learned))]
+        self._learned[tuple(shapes)] = symbols
+        return symbols
 
     def _bind_shape(
         self,
@@ -243,31 +270,45 @@ class Instance:
         """Rent an arena, make the outputs and fill the context of one native call."""
         symbols, slots = state
         binding = self._bind(position, stage, symbols)
-        threads = self._threads if binding.scratch_bytes else 1
-        block = self._device.pool.rent(
-            max(binding.arena_bytes + binding.scratch_bytes * threads, 64)
-        )
-        outputs = [
-            views.empty(self._program.slots[slot].dtype, shape)
-            for slot, shape in zip(stage.writes, binding.write_shapes, strict=True)
-        ]
-        call = _Call(binding, block, outputs)
-        read = [slots[slot] for slot in stage.reads]
-        call.owners = read
-        addresses = [view.address for view in (*read, *outputs)]  # type: ignore[union-attr]
-        call.bases = (_WORD * (2 + len(addresses)))(self._weights, block.address, *addresses)
-        call.context = (_WORD * abi.CTX_WORDS)(
-            ctypes.addressof(call.bases), binding.steps_address, binding.num_steps, self._team,
-            self._threads, block.address + binding.arena_bytes, binding.scratch_bytes, 0, 0,
-        )  # fmt: skip
+        try:
+            call: _Call = binding.idle_calls.pop()
+        except IndexError:
+            call = self._new_call(stage, binding)
+        context, bases = call.context, call.bases
+        if binding.arena_bytes or binding.scratch_bytes:
+            size_bytes = binding.arena_bytes + binding.scratch_bytes * self._threads
+            call.block = block = self._device.pool.rent(size_bytes)
+            bases[abi.REGION_ARENA] = block.address
+            context[abi.CTX_SCRATCH] = block.address + binding.arena_bytes
+        at = abi.REGION_FIRST_INPUT
+        call.owners = read = [slots[slot] for slot in stage.reads]
+        for view in read:
+            bases[at] = view.address  # type: ignore[union-attr]
+            at += 1
+        call.outputs = []
+        for slot, shape in zip(stage.writes, binding.write_shapes, strict=True):
+            view = views.empty(self._program.slots[slot].dtype, shape)
+            call.outputs.append(view)
+            bases[at] = view.address
+            at += 1
+        return call
+
+    def _new_call(self, stage: program.NativeStage, binding: Binding) -> _Call:
+        call = _Call(binding, self._weights, len(stage.reads) + len(stage.writes))
+        call.context[abi.CTX_TEAM] = self._team
+        call.context[abi.CTX_THREADS] = self._threads
         return call
 
     def _finish(
         self, stage: program.NativeStage, call: _Call, slots: list[views.View | None]
     ) -> None:
-        self._device.pool.give_back(call.block)
+        if call.block is not None:
+            self._device.pool.give_back(call.block)
+            call.block = None
         for slot, view in zip(stage.writes, call.outputs, strict=True):
             slots[slot] = view
+        call.outputs = call.owners = []
+        call.binding.idle_calls.append(call)
 
     def _interpret(
         self,

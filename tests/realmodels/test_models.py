@@ -1,0 +1,128 @@
+"""Real models, compiled and run, beside onnxruntime: the same numbers, on real input and noise.
+
+Errors are relative to the largest magnitude of the output (rtol 1e-3, atol 1e-4 of it), at three
+bindings or more of every symbolic dim, with one thread and two. Models of NATIVE hold no interpreted
+step. What goes wrong with integers and labels is judged by the golden facts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import castiron
+from castiron.runtime.instance import Instance
+from zoo import cases, golden, light, made
+
+ModelFile = Callable[[str], Path]
+
+NATIVE = (
+    "ocr_det", "ocr_rec", "ocr_cls", "orientation", "nsfw", "nudenet", "isbnx", "silero_sequence",
+    "ddddocr", "basic_pitch", "speech_embedding", "melspectrogram", "alexa", *light.NAMES,
+)  # fmt: skip
+
+# Hundreds of megabytes of weights each, the same kernels as the others.
+HEAVY = ("bvlc_alexnet", "vgg19", "zfnet512")
+
+# A part of every kind in each run of the tests; the rest in `make realmodels`.
+QUICK = ("ocr_rec", "orientation", "alexa", "melspectrogram", "silero_sequence", "hey_jarvis")
+
+# Dynamic quantisation rounds activations to 8 bits: one unit of difference in a reduction's last
+# place may move a whole step, in either engine.
+QUANTISED = {
+    "ddddocr_int8", "smart_turn", "tashkeel_bilstm", "tashkeel_rawi", "tashkeel_rawi_v2",
+    "tashkeel_rawi_v3", "frspell", "voicefilter",
+}  # fmt: skip
+
+
+def _params(names: tuple[str, ...]) -> list[object]:
+    return [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names
+    ]
+
+
+def _file_of(name: str, model_file: ModelFile) -> Path:
+    if name == "nudenet_nms":
+        model_file("nudenet")
+    return made.path(name) if name in made.NAMES else model_file(name)
+
+
+@functools.cache
+def _built(file: Path) -> Path:
+    from zoo import fetch
+
+    out = fetch.cache_folder() / "built" / f"{file.stem}.cast"
+    out.parent.mkdir(exist_ok=True)
+    return Path(castiron.build(file, out))
+
+
+def _reference(file: Path) -> golden.Run:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    running = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in running.get_outputs()]
+    return lambda inputs: dict(zip(names, running.run(names, inputs), strict=True))
+
+
+def _assert_close(found: golden.Outputs, wanted: golden.Outputs, tolerance: float) -> None:
+    assert set(found) == set(wanted)
+    for name, expected in wanted.items():
+        array = np.asarray(found[name])
+        assert array.dtype == expected.dtype, name
+        assert array.shape == expected.shape, name
+        if array.dtype.kind != "f" or not array.size:
+            continue
+        largest = np.abs(expected).max()
+        np.testing.assert_allclose(
+            array, expected, rtol=tolerance, atol=tolerance / 10 * largest, err_msg=name
+        )
+
+
+@pytest.mark.realmodel
+@pytest.mark.parametrize("name", _params(NATIVE))
+def test_a_model_of_the_list_is_fully_native(name: str, model_file: ModelFile) -> None:
+    assert castiron.load(_built(_file_of(name, model_file)), threads=1).is_native
+
+
+@pytest.mark.realmodel
+@pytest.mark.parametrize("name", _params(tuple(sorted({*cases.names()} - {*HEAVY}))))
+def test_a_model_answers_what_onnxruntime_answers(name: str, model_file: ModelFile) -> None:
+    file = _file_of(name, model_file)
+    reference = _reference(file)
+    one = castiron.load(_built(file), threads=1)
+    two = castiron.load(_built(file), threads=2)
+    tolerance = 0.25 if name in QUANTISED else 1e-3
+    for inputs in cases.cases(name):
+        for each in (inputs, cases.noise_like(inputs, seed=2)):
+            found = one.run(each)
+            _assert_close(found, reference(each), tolerance)
+            _assert_same_bits(two.run(each), found)
+            _assert_same_bits(one.run(each), found)
+
+
+def _assert_same_bits(found: golden.Outputs, wanted: golden.Outputs) -> None:
+    for name, expected in wanted.items():
+        assert np.asarray(found[name]).tobytes() == np.asarray(expected).tobytes(), name
+
+
+@functools.cache
+def _loaded(file: Path) -> Instance:
+    return castiron.load(_built(file), threads=1)
+
+
+@pytest.mark.realmodel
+@pytest.mark.parametrize(
+    "fact",
+    [
+        pytest.param(f, id=f.name, marks=[] if f.model in QUICK else [pytest.mark.slow])
+        for f in golden.FACTS
+    ],
+)
+def test_a_golden_fact_holds(fact: golden.Fact, model_file: ModelFile) -> None:
+    golden.check(fact, _loaded(_file_of(fact.model, model_file)).run)
