@@ -19,6 +19,7 @@ from castiron.compiler.codegen.kernels import (
     movement,
     normalization,
     pooling,
+    reduction,
     softmax,
     transpose,
 )
@@ -29,6 +30,7 @@ Gap = Callable[[Node, Graph], str | None]
 Lower = Callable[[Node, Graph, Target], step.Lowered]
 
 GAPS: dict[str, Gap] = {
+    **dict.fromkeys(reduction.OPS, reduction.gap),
     **dict.fromkeys(local_response.OPS, local_response.gap),
     **dict.fromkeys(channel_norms.OPS, channel_norms.gap),
     **dict.fromkeys(normalization.OPS, normalization.gap),
@@ -44,6 +46,7 @@ GAPS: dict[str, Gap] = {
 }
 
 LOWERINGS: dict[str, Lower] = {
+    **dict.fromkeys(reduction.OPS, reduction.lower),
     **dict.fromkeys(local_response.OPS, local_response.lower),
     **dict.fromkeys(channel_norms.OPS, channel_norms.lower),
     **dict.fromkeys(normalization.OPS, normalization.lower),
