@@ -4,7 +4,7 @@ They follow the interface of ``castiron.registry.supply.Instance``, so that serv
 models of every dtype, slow ones and failing ones, whatever the compiler can do. Also the process
 that runs one of them as if it held interpreted steps:
 
-    python -m tests.numpy_instance interpret PATH --fds=...
+    python -m tests.numpy_instance interpret PATH FDS
 
 where PATH is a file holding the name of one of ``MODELS``.
 """
@@ -181,4 +181,4 @@ def opened(path: Path) -> NumpyInstance:
 if __name__ == "__main__":
     _, _, _path, _fds = sys.argv
     _instance = opened(Path(_path))
-    interpreter.answer(_instance.run, _instance.signature, _fds.removeprefix("--fds="))
+    interpreter.answer(_instance.run, _instance.signature, _fds)

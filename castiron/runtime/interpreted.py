@@ -46,7 +46,7 @@ class InterpretedInstance:
     def __init__(
         self, command: list[str], opened: Any, *, start_timeout_s: float, run_timeout_s: float
     ) -> None:
-        """``command`` gets ``--fds=SOCKET,INPUTS,OUTPUTS`` appended; ``opened`` is the Instance
+        """``command`` gets ``SOCKET,INPUTS,OUTPUTS`` appended; ``opened`` is the Instance
         of the same executable in this process, read for what it says about itself."""
         self.signature: signatures.Signature = opened.signature
         self.metadata: Mapping[str, str] = opened.metadata
@@ -239,7 +239,7 @@ class _Process:
         with theirs:
             # A session of its own: a signal to the server's group must not end runs in flight.
             self.popen = subprocess.Popen(
-                [*command, f"--fds={','.join(map(str, fds))}"],
+                [*command, ",".join(map(str, fds))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=fds,

@@ -1,58 +1,84 @@
-"""The settings of the edge, each with what it is for. Only ``cli`` reads flags and environment."""
+"""The settings of the edge, each with what it is for.
+
+The command line makes its options from this record, so that each is written once. Only ``cli``
+reads flags and the environment.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def _setting(default: _T, text: str) -> _T:
+    value: _T = field(default=default, metadata={"text": text})
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How one process listens, and what it refuses."""
 
-    host: str = "127.0.0.1"
-    """The address to listen on."""
+    host: str = _setting("127.0.0.1", "The address to listen on.")
 
-    port: int = 8000
-    """The port to listen on; 0 takes a free one and prints it."""
+    port: int = _setting(8000, "The port to listen on; 0 takes a free one and prints it.")
 
-    allow_remote: bool = False
-    """Listening on an address that other machines reach needs this: there is no authentication."""
+    allow_remote: bool = _setting(
+        False,
+        "Listening on an address that other machines reach needs this: there is no authentication.",
+    )
 
-    max_in_flight: int = 256
-    """Infer requests from their head to their answer; more are refused with 503."""
+    max_in_flight: int = _setting(
+        256, "Infer requests from their head to their answer; more are refused with 503."
+    )
 
-    max_body_bytes: int = 64 << 20
-    """The largest request body, also after decompression; larger ones are refused with 413."""
+    max_body_bytes: int = _setting(
+        64 << 20,
+        "The largest request body, also after decompression; larger ones are refused with 413.",
+    )
 
-    max_json_bytes: int = 16 << 20
-    """The largest JSON part of a body; decoding it holds up every other request meanwhile."""
+    max_json_bytes: int = _setting(
+        16 << 20,
+        "The largest JSON part of a body; decoding it holds up every other request meanwhile.",
+    )
 
-    max_buffered_bytes: int = 1 << 30
-    """Bodies held at once by all requests; more are refused with 503."""
+    max_buffered_bytes: int = _setting(
+        1 << 30, "Bodies held at once by all requests; more are refused with 503."
+    )
 
-    max_head_bytes: int = 64 << 10
-    """The largest request head (line and headers); larger ones are refused with 431."""
+    max_head_bytes: int = _setting(
+        64 << 10, "The largest request head (line and headers); larger ones are refused with 431."
+    )
 
-    head_timeout_s: float = 10.0
-    """How long a client may take to send a request's head."""
+    head_timeout_s: float = _setting(10.0, "How long a client may take to send a request's head.")
 
-    body_timeout_s: float = 20.0
-    """How long a client may take to send a body, besides what ``min_body_rate`` allows."""
+    body_timeout_s: float = _setting(
+        20.0, "How long a client may take to send a body, besides what ``min_body_rate`` allows."
+    )
 
-    min_body_rate: float = 64 << 10
-    """Bytes a second that a slow client must at least send once ``body_timeout_s`` is over."""
+    min_body_rate: float = _setting(
+        64 << 10,
+        "Bytes a second that a slow client must at least send once ``body_timeout_s`` is over.",
+    )
 
-    keep_alive_s: float = 75.0
-    """How long an idle connection is kept."""
+    keep_alive_s: float = _setting(75.0, "How long an idle connection is kept.")
 
-    request_timeout_s: float = 30.0
-    """How long an answer may take; then the client gets 504. Clients may ask for less."""
+    request_timeout_s: float = _setting(
+        30.0, "How long an answer may take; then the client gets 504. Clients may ask for less."
+    )
 
-    drain_delay_s: float = 0.0
-    """After SIGTERM, how long readiness is already down while new requests are still answered."""
+    drain_delay_s: float = _setting(
+        0.0,
+        "After SIGTERM, how long readiness is already down while new requests are still answered.",
+    )
 
-    drain_timeout_s: float = 30.0
-    """After that, how long requests in flight may take before they are answered with 503."""
+    drain_timeout_s: float = _setting(
+        30.0, "After that, how long requests in flight may take before they are answered with 503."
+    )
 
-    strict_readiness: bool = False
-    """Ready only when every model is; otherwise when all have settled and at least one is."""
+    strict_readiness: bool = _setting(
+        False,
+        "Ready only when every model is; otherwise when all have settled and at least one is.",
+    )

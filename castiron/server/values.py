@@ -82,9 +82,7 @@ def to_json(values: np.ndarray, dtype: dtypes.DType, path: str) -> orjson.Fragme
     flat = np.ascontiguousarray(values).reshape(-1)
     if dtype is dtypes.STRING:
         return _strings_to_json(flat, path)
-    if dtype is dtypes.BFLOAT16:
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    elif dtype is dtypes.FLOAT16:
+    if dtype is dtypes.BFLOAT16 or dtype is dtypes.FLOAT16:
         flat = flat.astype(np.float32)
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if dtype.is_float and not np.isfinite(flat).all():
@@ -154,13 +152,8 @@ def _floats(flat: list[Any], found: set[type], dtype: dtypes.DType, path: str) -
     if dtype is dtypes.FLOAT64:
         return exact
     with np.errstate(over="ignore"):
-        if dtype is dtypes.BFLOAT16:
-            values = _rounded_to_bfloat16(exact)
-            is_infinite = (values & 0x7FFF) == 0x7F80
-        else:
-            values = exact.astype(array.numpy_dtype(dtype))
-            is_infinite = np.isinf(values)
-    overflowed = is_infinite & np.isfinite(exact)
+        values = exact.astype(array.numpy_dtype(dtype))
+    overflowed = np.isinf(values) & np.isfinite(exact)
     if overflowed.any():
         index = int(overflowed.argmax())
         raise errors.InputError(
@@ -181,13 +174,6 @@ def _number(value: Any, dtype: dtypes.DType, path: str) -> float | int:
         )
     number: float | int = value
     return number
-
-
-def _rounded_to_bfloat16(exact: np.ndarray) -> np.ndarray:
-    """Round to nearest, ties to even; a NaN stays one."""
-    bits = exact.astype(np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(exact), 0x7FC0, rounded).astype(np.uint16)
 
 
 def _strings(flat: list[str], path: str) -> np.ndarray:

@@ -1,7 +1,6 @@
 """How the elements of each dtype lie in numpy arrays and in bytes on a wire.
 
-Numbers are little-endian, C order. BFLOAT16 travels as ``uint16`` (its raw bits), since numpy has
-no such type. STRING travels as ``object`` arrays of ``str``; bytes that are not UTF-8 are kept as
+Numbers are little-endian, C order. BFLOAT16 is the type of ``ml_dtypes``. STRING travels as ``object`` arrays of ``str``; bytes that are not UTF-8 are kept as
 surrogate escapes, so every byte string comes back as it was. numpy is imported on use.
 """
 
@@ -15,14 +14,17 @@ if TYPE_CHECKING:
 
     from castiron.tensor.dtype import DType
 
-_NAMES = {"bfloat16": "uint16", "string": "object"}
-
 
 def numpy_dtype(dtype: DType) -> np.dtype:
     """The numpy dtype that holds elements of ``dtype``."""
     import numpy as np
 
-    return np.dtype(_NAMES.get(dtype.name, dtype.name))
+    if dtype.name == "bfloat16":
+        import ml_dtypes
+
+        found: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return found
+    return np.dtype("object" if dtype.name == "string" else dtype.name)
 
 
 def pack_strings(array: np.ndarray) -> bytes:

@@ -16,6 +16,7 @@ import pytest
 
 from castiron import errors
 from castiron.runtime import interpreted
+from castiron.tensor import array
 from castiron.tensor import dtype as dtypes
 from tests import numpy_instance
 
@@ -78,9 +79,7 @@ def test_every_dtype_goes_there_and_back_bit_for_bit(tmp_path: Path) -> None:
             inputs["bool"] = np.array([True, False, True, True])
         else:
             raw = np.arange(4 * kind.size_bytes, dtype=np.uint8) * 37
-            inputs[kind.name] = raw.view(
-                "uint16" if kind is dtypes.BFLOAT16 else np.dtype(kind.name)
-            )
+            inputs[kind.name] = raw.view(array.numpy_dtype(kind))
 
     async def use(apart: interpreted.InterpretedInstance) -> None:
         outputs = await run(apart, **inputs)
