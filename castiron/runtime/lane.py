@@ -96,8 +96,9 @@ class Lane:
     def submit(self, ctx_address: int, on_done: Callable[[], object]) -> None:
         """Queue the run of the context at that address; `on_done()` is called when it is over.
 
-        Everything the context reaches must stay as it is until then. Never blocks. Raises
-        ResourceError when the ring is full or the lane is not open.
+        Everything the context reaches must stay as it is until then; what Python objects own of
+        it is safe if `on_done` refers to them. Never blocks. Raises ResourceError when the ring
+        is full or the lane is not open.
         """
         self.submit_call(self._run, ctx_address, on_done)
 
@@ -161,7 +162,10 @@ class Lane:
         left = ctypes.c_int32.from_address(self._block + abi.LANE_LEFT)
         self._block = 0
         atexit.unregister(self._leave)
-        return native_thread.wait_until(lambda: left.value == 1, timeout_s)
+        in_time = native_thread.wait_until(lambda: left.value == 1, timeout_s)
+        if not in_time:
+            _keep_for_ever(self._waiting)
+        return in_time
 
     def _complete(self) -> None:
         try:
@@ -191,6 +195,15 @@ class Lane:
 
 def _entry(enter: Callable[[int], None], block: int) -> Callable[[], None]:
     return lambda: enter(block)
+
+
+def _keep_for_ever(waiting: deque[Callable[[], object]]) -> None:
+    """Never free what the runs under way may still reach, not even while the process ends.
+
+    Their `on_done` hold the contexts, inputs and outputs. A reference that nobody owns keeps
+    all of it from being taken down under the native thread.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(waiting))
 
 
 def _forgetting(lane: Lane) -> Callable[[], None]:

@@ -144,7 +144,7 @@ def test_the_epoch_may_wrap_around(four: team.Team) -> None:
 
 def test_sleeping_workers_are_woken_for_a_fork_at_any_moment(four: team.Team) -> None:
     generator = random.Random(7)
-    for _ in range(150):
+    for _ in range(80):
         time.sleep(generator.random() * 0.0006)
         threads = generator.randrange(2, 5)
         assert meet(four, threads) == set(range(threads))
