@@ -20,6 +20,7 @@ from castiron.compiler.codegen.kernels import (
     normalization,
     pooling,
     reduction,
+    resize,
     softmax,
     transpose,
 )
@@ -43,6 +44,7 @@ GAPS: dict[str, Gap] = {
     **dict.fromkeys(dims.OPS, dims.gap),
     "Transpose": transpose.gap,
     **dict.fromkeys(pooling.OPS, pooling.gap),
+    "Resize": resize.gap,
 }
 
 LOWERINGS: dict[str, Lower] = {
@@ -59,6 +61,7 @@ LOWERINGS: dict[str, Lower] = {
     **dict.fromkeys(dims.OPS, dims.lower),
     "Transpose": transpose.lower,
     **dict.fromkeys(pooling.OPS, pooling.lower),
+    "Resize": resize.lower,
 }
 
 

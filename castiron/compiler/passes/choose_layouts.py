@@ -213,6 +213,9 @@ class _Walk:
                 for key in ("scales", "sizes")
                 if attrs.get(key) is not None
             }
+            if attrs.get("roi") is not None:
+                ends = (*last, *(axis + rank for axis in last))
+                attrs["roi"] = tuple(attrs["roi"][axis] for axis in ends)
         data = self._real(node.inputs[0], last)
         others = [self._plain_value(value) for value in node.inputs[1:]]
         perms = [_inverse(last) for _ in node.outputs]
