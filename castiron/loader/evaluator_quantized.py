@@ -38,13 +38,16 @@ class DynamicQuantizeLSTM(OpRun):
     """An LSTM whose weights are integers and whose inputs are quantised at each step.
 
     X [seq, batch, input], W [dirs, input, 4 * hidden], R [dirs, hidden, 4 * hidden], gates in the
-    order input, output, forget, cell. Default activations only.
+    order input, output, forget, cell. Default activations only. All rows of a batch share one
+    scale, as in onnxruntime on one thread (there the number of threads changes the results).
     """
 
     op_domain = "com.microsoft"
 
     def _run(self, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
-        x, w, r, b, lengths, h0, c0, peephole, *scales = (*inputs, *[None] * (12 - len(inputs)))
+        operands: list[Any] = [*inputs, *[None] * (12 - len(inputs))]
+        x, w, r, b, lengths, h0, c0, peephole = operands[:8]
+        scales = operands[8:]
         hidden = int(attrs.get("hidden_size") or r.shape[1])
         direction = attrs.get("direction") or "forward"
         runs = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
@@ -58,8 +61,12 @@ class DynamicQuantizeLSTM(OpRun):
             bias = np.zeros(8 * hidden, np.float32) if b is None else b[index]
             peeps = np.zeros(3 * hidden, np.float32) if peephole is None else peephole[index]
             outputs.append(_lstm(x, weights, (bias, peeps, lengths), state, is_reverse))
-        y, y_h, y_c = zip(*outputs, strict=True)
-        return np.stack(y, axis=1), np.stack(y_h), np.stack(y_c)
+        y = np.stack([found[0] for found in outputs], axis=1)
+        return (
+            y,
+            np.stack([found[1] for found in outputs]),
+            np.stack([found[2] for found in outputs]),
+        )
 
 
 def _direction(index: int, weights: tuple[Any, Any], scales: list[Any]) -> list[Any]:
@@ -86,20 +93,29 @@ def _lstm(
     p_i, p_o, p_f = np.split(peephole, 3)
     offset = bias[: 4 * hidden] + bias[4 * hidden :]
     h, c = state
-    steps = x.shape[0]
-    last = np.full(x.shape[1], steps) if lengths is None else np.asarray(lengths)
-    y = np.zeros((steps, x.shape[1], hidden), np.float32)
-    projected = _product(x.reshape(-1, x.shape[2]), weights[0]).reshape(steps, x.shape[1], -1)
-    for t in range(steps)[:: -1 if is_reverse else 1]:
-        gates = projected[t] + _product(h, weights[1]) + offset
-        i, o, f, g = np.split(gates, 4, axis=1)
+    y_h, y_c = state
+    steps, batch = x.shape[:2]
+    ends = np.full(batch, steps) if lengths is None else np.asarray(lengths)
+    order = _order(steps, ends) if is_reverse else np.tile(np.arange(steps)[:, None], batch)
+    rows = np.arange(batch)
+    projected = _product(x[order, rows].reshape(steps * batch, -1), weights[0])
+    y = np.zeros((steps, batch, hidden), np.float32)
+    for t, gates in enumerate(projected.reshape(steps, batch, -1)):
+        i, o, f, g = np.split(gates + _product(h, weights[1]) + offset, 4, axis=1)
         i, f = _sigmoid(i + p_i * c), _sigmoid(f + p_f * c)
-        new_c = f * c + i * np.tanh(g)
-        new_h = _sigmoid(o + p_o * new_c) * np.tanh(new_c)
-        alive = (t < last)[:, None]
-        h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
-        y[t] = np.where(alive, new_h, 0.0)
-    return y, h, c
+        c = f * c + i * np.tanh(g)
+        h = _sigmoid(o + p_o * c) * np.tanh(c)
+        alive = (t < ends)[:, None]
+        y_h, y_c = np.where(alive, h, y_h), np.where(alive, c, y_c)
+        h = np.where(alive, h, 0.0).astype(np.float32)
+        y[order[t], rows] = h
+    return y, y_h, y_c
+
+
+def _order(steps: int, ends: np.ndarray) -> np.ndarray:
+    """[steps, batch]: the step that a reversed run takes at each turn; the unused tail stays."""
+    turn = np.arange(steps)[:, None]
+    return np.where(turn < ends, ends - 1 - turn, turn)
 
 
 OPS = [DynamicQuantizeLSTM]

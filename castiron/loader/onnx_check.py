@@ -16,6 +16,9 @@ from castiron.loader.onnx_draft import Draft
 # Ops without an ONNX schema that onnx_contrib decomposes or the evaluator runs.
 _SCHEMALESS = {"com.microsoft"}
 
+# Withdrawn forms that onnx_versions still rewrites.
+_REPLACED = {"GroupNormalization", "Scatter", "Upsample"}
+
 
 def import_problems(proto: onnx.ModelProto) -> list[str]:
     """Problems of the opset imports and the IR version."""
@@ -60,7 +63,7 @@ def node_problems(draft: Draft, supported: frozenset[str], types: Mapping[str, s
         schema = onnx.defs.get_schema(draft.op, draft.version, draft.domain)
     except onnx.defs.SchemaError:
         return [_unknown(draft, types, _names_in(draft.domain))]
-    if schema.deprecated and draft.op not in ("Upsample", "Scatter"):
+    if schema.deprecated and draft.op not in _REPLACED:
         return [f"{draft.label} is withdrawn from this opset; export the model again"]
     return [*_count_problems(draft, schema, types), *_attr_problems(draft, schema)]
 
