@@ -9,11 +9,15 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    import pathlib
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from castiron.executable.reader import ExecutableFile
+    from castiron.registry import supply
     from castiron.runtime.instance import Device, Instance, Interpreter
+    from castiron.runtime.pool import Usage
+    from castiron.server.settings import Settings
 
     Path = str | os.PathLike[str]
     Progress = Callable[[str, int, int], None]
@@ -122,3 +126,90 @@ def open_file(path: Path) -> ExecutableFile:
     from castiron.executable import reader
 
     return reader.open(path)
+
+
+def serve(
+    models_dir: Path,
+    settings: Settings | None = None,
+    *,
+    cache_dir: Path | None = None,
+    threads: int | None = None,
+    build_options: Sequence[str] = (),
+) -> int:
+    """Serve a folder of models over HTTP until a signal; give the exit status.
+
+    Each sub-folder is a model, each numbered folder in it a version holding ``model.onnx`` or
+    ``model.cast``. Sources are built by processes of their own into ``cache_dir``;
+    ``build_options`` are further words for ``castiron build``. Raises CastironError when the
+    folder is missing or the address cannot be listened on.
+    """
+    import pathlib
+
+    from castiron.registry import supply
+    from castiron.server import life
+    from castiron.server import settings as server_settings
+
+    cache = pathlib.Path(cache_dir) if cache_dir is not None else _cache_dir() / "models"
+    return life.serve(
+        pathlib.Path(models_dir),
+        _supply(threads, list(build_options)),
+        supply.Settings(cache),
+        settings or server_settings.Settings(),
+    )
+
+
+def _cache_dir() -> pathlib.Path:
+    import os
+    import pathlib
+
+    chosen = os.environ.get("CASTIRON_CACHE")
+    return pathlib.Path(chosen) if chosen else pathlib.Path.home() / ".cache" / "castiron"
+
+
+def _supply(threads: int | None, build_options: list[str]) -> supply.Supply:
+    """The functions by which the serving half opens and builds."""
+    import sys
+
+    import castiron
+    from castiron.compiler import target
+    from castiron.executable import reader
+    from castiron.registry import supply
+    from castiron.runtime import instance, lane
+
+    castiron_command = [sys.executable, "-m", "castiron"]
+    code: dict[str, int] = {}
+
+    def open_instance(path: pathlib.Path) -> Instance:
+        opened = instance.Instance(reader.open(path), device(threads), _Elsewhere)
+        code.update(opened.code if not code else {})
+        return opened
+
+    return supply.Supply(
+        open_instance=open_instance,
+        build_command=lambda source, out: [
+            *castiron_command, "build", str(source), "--out", str(out), *build_options,
+        ],
+        interpret_command=lambda path: [*castiron_command, "interpret", str(path)],
+        open_lane=lambda loop: lane.Lane(code, loop),
+        build_key=" ".join([castiron.__version__, target.host().name, *build_options]),
+        memory=lambda: _memory(device(threads).pool.usage()),
+    )  # fmt: skip
+
+
+class _Elsewhere:
+    """No interpreter: a server runs models with interpreted steps in processes of their own."""
+
+    def __init__(self, source: bytes) -> None:
+        del source
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Never called, since the registry keeps such an Instance only for its description."""
+        raise AssertionError(f"interpreted steps do not run in a serving process: {list(inputs)}")
+
+
+def _memory(usage: Usage) -> dict[str, float]:
+    sizes = ("mapped", "allocated", "requested", "idle", "free", "high_water", "returned")
+    found: dict[str, float] = {f"{name}_bytes": getattr(usage, name) for name in sizes}
+    found["internal_waste_ratio"] = usage.internal_waste
+    found["fragmentation_ratio"] = usage.external_fragmentation
+    return found

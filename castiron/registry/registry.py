@@ -119,9 +119,13 @@ class Registry:
                 path = await builder.build(name, path, self._supply, self._settings)
                 version.state = versions.LOADING
             instance = await self._open(path)
-        except Exception as error:  # noqa: BLE001  whatever is wrong with it, the others go on
-            version.fail(str(error) or repr(error))
-            log.error("%s failed: %s", name, version.reason)  # noqa: TRY400  no trace for users
+        except (errors.CastironError, OSError) as error:
+            version.fail(str(error))
+            log.error("%s failed: %s", name, version.reason)  # noqa: TRY400  it says all itself
+            return
+        except Exception as error:  # whatever is wrong with it, the others go on
+            version.fail(f"{type(error).__name__}: {error}")
+            log.exception("%s failed", name)
             return
         version.admit(instance)
         log.info("%s is ready, sha256:%s", name, instance.digest)
