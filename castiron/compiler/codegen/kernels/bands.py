@@ -7,7 +7,7 @@ windows, panels and taps that read it, which is little beside the multiplication
 from __future__ import annotations
 
 from castiron.compiler.codegen import loop as language
-from castiron.compiler.codegen.loop import F32, I64, PTR, Function, Module, Value
+from castiron.compiler.codegen.loop import F32, I64, PTR, Function, Module
 
 
 def filler(module: Module) -> Function:

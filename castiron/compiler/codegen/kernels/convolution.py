@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import depthwise, direct, epilogues, gemm, geometry
+from castiron.compiler.codegen.kernels import depthwise, direct, epilogues, gemm, geometry, winograd
 from castiron.compiler.target import Target
 from castiron.graph import expr
 from castiron.graph.graph import Graph, Node
@@ -52,6 +52,22 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
         operands = (node.name or node.op, *places, extras)
         one = depthwise.lower(shape, weights, bias, operands, (epilogue, target))
         return step.Lowered((one,))
+    outputs = 0
+    if winograd.fits(shape):
+        outputs = winograd.choose(shape, strict=node.attr("precision") == "strict")
+    if outputs:
+        fewer = winograd.Convolution(
+            name=node.name or node.op,
+            input=step.Read(node.inputs[0]),
+            output=step.Write(node.outputs[0]),
+            geometry=shape,
+            filters=weights.reshape(*weights.shape[:2], 3, 3),
+            bias=bias,
+            outputs=outputs,
+            epilogue=epilogue,
+            extras=extras,
+        )
+        return step.Lowered((winograd.lower(fewer, target),))
     # (filter, channel, row, column) to one matrix of (row, column, channel) x filter a group.
     filters = weights.reshape(weights.shape[0], weights.shape[1], -1)
     matrices = filters.transpose(2, 1, 0).reshape(-1, weights.shape[0])

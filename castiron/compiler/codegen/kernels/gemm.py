@@ -176,7 +176,7 @@ def _call(
     panels: dict[tiles.Width, Function],
     here: dict[str, Value],
     index: Value,
-) -> None:  # limit: one call of a panel needs what the panel, the kernel and the loop know
+) -> None:
     columns, width = shape
     size = micro.size_bytes
     step_bytes = columns.main * columns.lanes * size
