@@ -15,7 +15,7 @@ import numpy as np
 
 from castiron.graph import expr
 from castiron.graph.graph import Graph, Node
-from castiron.graph.ops import canonical
+from castiron.graph.ops import onnx_form
 from castiron.loader import evaluator
 from castiron.tensor import dim as dims
 
@@ -57,7 +57,7 @@ def _outputs(graph: Graph, node: Node, values: Arrays, bound: dict[str, int]) ->
         return [_written(node, bound)]
     dtype = graph.types[node.inputs[0]].dtype if node.inputs else None
     attrs = {key: _bound_attr(value, bound) for key, value in node.attrs.items()}
-    restored = canonical.restore(dataclasses.replace(node, attrs=attrs), dtype)
+    restored = onnx_form.restore(dataclasses.replace(node, attrs=attrs), dtype)
     assert not restored.sizes
     known = {**values, **restored.constants}
     arrays = [known[name] if name else None for name in restored.node.inputs]
@@ -77,9 +77,7 @@ def _bound_attr(value: Any, bound: dict[str, int]) -> Any:
     return value
 
 
-def _examine(
-    graph: Graph, node: Node, name: str, array: np.ndarray, bound: dict[str, int]
-) -> None:
+def _examine(graph: Graph, node: Node, name: str, array: np.ndarray, bound: dict[str, int]) -> None:
     kind = graph.types[name]
     where = f"{node.op} {node.name!r} output {name!r}"
     if kind.dtype is not None and array.dtype.kind in "biuf":

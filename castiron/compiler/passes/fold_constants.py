@@ -13,7 +13,7 @@ import numpy as np
 
 from castiron.graph import graph as graphs
 from castiron.graph.graph import Graph, Node, TensorType
-from castiron.graph.ops import canonical, contents, site
+from castiron.graph.ops import contents, onnx_form, rule
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 
@@ -97,7 +97,7 @@ def _filled(node: Node, types: dict[str, TensorType]) -> list[np.ndarray] | None
         return None
     value = node.attr("value")
     element = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    return [np.broadcast_to(element, tuple(map(site.whole, kind.shape)))]
+    return [np.broadcast_to(element, tuple(map(rule.whole, kind.shape)))]
 
 
 def _evaluated(
@@ -109,7 +109,7 @@ def _evaluated(
     if node.op in NEVER:
         reasons.append(f"{label}: {node.op} is never folded")
         return None
-    restored = canonical.to_onnx(node, _data_dtype(node, constants))
+    restored = onnx_form.to_onnx(node, _data_dtype(node, constants))
     if restored is None:
         reasons.append(f"{label}: its sizes are symbolic")
         return None

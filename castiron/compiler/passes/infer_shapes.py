@@ -15,7 +15,7 @@ import numpy as np
 from castiron.compiler.passes.equalities import Equalities
 from castiron.graph import graph as graphs
 from castiron.graph.graph import Check, Graph, Node, TensorType
-from castiron.graph.ops import site, table
+from castiron.graph.ops import rule, table
 from castiron.tensor import dim as dims
 
 
@@ -38,12 +38,12 @@ def infer_shapes(graph: Graph) -> Graph:
 def infer_node(graph: Graph, node: Node) -> tuple[TensorType, ...]:
     """The types of one node's outputs, given the types in the graph of what it reads."""
     types = table.infer_node(site_of(graph, node))
-    return types or (site.UNKNOWN,) * len(node.outputs)
+    return types or (rule.UNKNOWN,) * len(node.outputs)
 
 
-def site_of(graph: Graph, node: Node) -> site.Site:
+def site_of(graph: Graph, node: Node) -> rule.Site:
     """The node as a rule sees it, with the types that the graph holds."""
-    return site.Site(node, graph.types, graph.constants, {}, [], symbol_maker(graph))
+    return rule.Site(node, graph.types, graph.constants, {}, [], symbol_maker(graph))
 
 
 def symbol_maker(graph: Graph) -> Callable[[str, int], dims.Dim]:
@@ -75,7 +75,7 @@ class _Walk:
         self.given = graph.types
         self.symbols = symbol_maker(graph)
         self.checks: list[Check] = []
-        self.ratios: dict[str, tuple[site.Ratio, ...]] = {}
+        self.ratios: dict[str, tuple[rule.Ratio, ...]] = {}
         self.types: dict[str, TensorType] = {
             name: known.type(graph.types[name]) for name in graph.inputs
         }
@@ -83,14 +83,14 @@ class _Walk:
             self.types[name] = constant_type(array, graph.types.get(name))
 
     def visit(self, node: Node) -> None:
-        at = site.Site(node, self.types, self.constants, self.ratios, self.checks, self.symbols)
+        at = rule.Site(node, self.types, self.constants, self.ratios, self.checks, self.symbols)
         found = table.infer_node(at)
         for index, name in enumerate(node.outputs):
             if not name:
                 continue
-            kind = site.UNKNOWN
+            kind = rule.UNKNOWN
             if found is None:
-                kind = self.given.get(name, site.UNKNOWN)
+                kind = self.given.get(name, rule.UNKNOWN)
             elif index < len(found):
                 kind = found[index]
             self.types[name] = self.known.type(kind)

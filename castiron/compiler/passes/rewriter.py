@@ -16,7 +16,7 @@ import numpy as np
 from castiron.compiler.passes import infer_shapes as inference
 from castiron.graph import graph as graphs
 from castiron.graph.graph import Graph, Node, Shape, TensorType
-from castiron.graph.ops import site, table
+from castiron.graph.ops import rule, table
 from castiron.tensor import dim as dims
 
 Answer = str | Node | None
@@ -54,9 +54,9 @@ class Rewriter:
         node = self.makers.get(value)
         return node if node is not None and node.op == op and self.uses[value] == 1 else None
 
-    def site(self, node: Node) -> site.Site:
+    def site(self, node: Node) -> rule.Site:
         """The node as a type rule sees it."""
-        return site.Site(node, self.types, self.constants, {}, [], self._symbols)
+        return rule.Site(node, self.types, self.constants, {}, [], self._symbols)
 
     def add(self, op: str, inputs: tuple[str, ...], attrs: dict[str, Any], near: Node) -> str:
         """A new node of one output beside ``near``; the name of its output."""
@@ -91,7 +91,7 @@ class Rewriter:
             self.makers[name] = node
             if name and name not in self.types:
                 known = found is not None and index < len(found)
-                self.types[name] = found[index] if known and found else site.UNKNOWN
+                self.types[name] = found[index] if known and found else rule.UNKNOWN
 
     def rename_inputs(self, node: Node) -> Node:
         """The node reading what its inputs have become."""
@@ -155,4 +155,4 @@ def uniform(rewriter: Rewriter, value: str) -> float | None:
 
 def type_of(rewriter: Rewriter, value: str) -> TensorType:
     """The value's type; unknown for an absent one."""
-    return rewriter.types.get(value, site.UNKNOWN)
+    return rewriter.types.get(value, rule.UNKNOWN)

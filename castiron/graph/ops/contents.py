@@ -12,7 +12,7 @@ import numpy as np
 
 from castiron.graph.graph import Extent, Shape
 from castiron.graph.ops import bounds
-from castiron.graph.ops.site import Ratio, Site, whole
+from castiron.graph.ops.rule import Ratio, Site, whole
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 

@@ -8,8 +8,8 @@ Continue with ``expressions.py`` for the meaning of each as a tree.
 from __future__ import annotations
 
 from castiron.graph.graph import Node, Shape, TensorType
-from castiron.graph.ops import contents, expressions, site
-from castiron.graph.ops.site import Ratio, Site, Types
+from castiron.graph.ops import contents, expressions, rule
+from castiron.graph.ops.rule import Ratio, Site, Types
 from castiron.tensor import dtype as dtypes
 
 expression_of = expressions.expression_of
@@ -17,7 +17,7 @@ expression_of = expressions.expression_of
 COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 LOGIC = ("And", "Or", "Xor")
 ARITHMETIC = (
-    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Mean", "PRelu", "BitShift",
+    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Mean", "BitShift",
     "BitwiseAnd", "BitwiseOr", "BitwiseXor",
 )  # fmt: skip
 UNARY = (
@@ -97,7 +97,7 @@ def cast(at: Site) -> Types:
     elif dtype is dtypes.BOOL and at.contents(0) is not None:
         before = at.contents(0) or ()
         same = contents.binary("Equal", before, (0,) * len(before), shape or ())
-        known = None if same is None else tuple(1 - site.whole(item) for item in same)
+        known = None if same is None else tuple(1 - rule.whole(item) for item in same)
     elif ratios is not None and dtype in (dtypes.FLOAT32, dtypes.FLOAT64):
         _keep_ratios(at, list(ratios))
     return (TensorType(dtype, shape, known),)
@@ -108,6 +108,18 @@ def binary(at: Site) -> Types:
     dtype = _common_dtype(at)
     shape = _broadcast(at)
     return (TensorType(dtype, shape, _binary_contents(at, shape, dtype)),)
+
+
+def prelu(at: Site) -> Types:
+    """The type of the data, to which the slope broadcasts."""
+    x, slope = at.shape(0), at.shape(1)
+    if x is not None and slope is not None:
+        if len(slope) > len(x):
+            at.fail(f"the slope has rank {len(slope)}, more than the data", 1)
+        for extent, wide in zip(reversed(slope), reversed(x), strict=False):
+            if extent != 1:
+                at.check(extent, wide, "the slope must broadcast to the data")
+    return (TensorType(at.dtype(0), x),)
 
 
 def compare(at: Site) -> Types:
@@ -137,13 +149,13 @@ def fused(at: Site) -> Types:
 def _common_dtype(at: Site) -> dtypes.DType | None:
     found = [at.dtype(index) for index in range(len(at.node.inputs)) if at.has(index)]
     known = [dtype for dtype in found if dtype is not None]
-    if len(set(known)) > 1 and at.node.op not in ("Pow", "PRelu", "BitShift"):
+    if len(set(known)) > 1 and at.node.op not in ("Pow", "BitShift"):
         at.fail(f"expected inputs of one dtype, found {', '.join(map(str, known))}")
     return at.dtype(0) if at.node.op == "Pow" else (known[0] if known else None)
 
 
 def _broadcast(at: Site) -> Shape | None:
-    return site.broadcast_shapes(at, [at.shape(i) for i in range(len(at.node.inputs))])
+    return rule.broadcast_shapes(at, [at.shape(i) for i in range(len(at.node.inputs))])
 
 
 def _binary_contents(
@@ -174,6 +186,6 @@ def is_elementwise(node: Node) -> bool:
 
 
 _NAMES = frozenset(
-    (*UNARY, *ARITHMETIC, *COMPARISONS, *LOGIC, "Where", "Cast", "CastLike", "Clip", "IsNaN",
+    (*UNARY, *ARITHMETIC, *COMPARISONS, *LOGIC, "Where", "Cast", "CastLike", "Clip", "IsNaN", "PRelu",
      "IsInf", "Dropout", "Fused")
 )  # fmt: skip

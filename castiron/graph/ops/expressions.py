@@ -15,6 +15,7 @@ import numpy as np
 from castiron.graph import expr
 from castiron.graph.expr import Expr
 from castiron.graph.graph import Graph, Node
+from castiron.graph.ops import curves
 from castiron.tensor import dtype as dtypes
 
 SUPPORTED = frozenset({"float32", "float64", "int32", "int64", "bool", "uint8", "int8"})
@@ -25,9 +26,7 @@ _DIRECT = {
     "Reciprocal": "reciprocal", "Ceil": "ceil", "Round": "round", "Sin": "sin", "Cos": "cos",
     "Tanh": "tanh", "Sigmoid": "sigmoid", "Erf": "erf", "Softplus": "softplus", "Sign": "sign",
     "Atan": "atan", "Not": "not", "Relu": "relu", "Add": "add", "Sub": "sub", "Mul": "mul",
-    "Div": "div", "And": "and", "Or": "or", "Xor": "xor", "Tan": "tan", "Sinh": "sinh",
-    "Cosh": "cosh", "Asin": "asin", "Acos": "acos", "Asinh": "asinh", "Acosh": "acosh",
-    "Atanh": "atanh",
+    "Div": "div", "And": "and", "Or": "or", "Xor": "xor",
 }  # fmt: skip
 _COMPARE = {
     "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
@@ -70,6 +69,9 @@ def _tree(node: Node, leaves: list[Expr]) -> Expr | None:
         return expr.apply(_DIRECT[node.op], *leaves)
     if node.op in _COMPARE:
         return expr.apply(_COMPARE[node.op], *leaves, dtype="bool")
+    if node.op in curves.CURVES:
+        is_float = leaves[0].dtype in ("float32", "float64")
+        return curves.CURVES[node.op](leaves[0]) if is_float else None
     build = _BUILDERS.get(node.op)
     return build(node, leaves) if build else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from castiron.graph.graph import Extent, TensorType
 from castiron.graph.ops import contents
-from castiron.graph.ops.site import Site, Types, whole
+from castiron.graph.ops.rule import Site, Types, whole
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 

@@ -8,8 +8,8 @@ two-operand ones without repeated letters into Transpose, Reshape and MatMul.
 from __future__ import annotations
 
 from castiron.graph.graph import Extent, Shape, TensorType
-from castiron.graph.ops import site
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops import rule
+from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 
@@ -37,7 +37,7 @@ def _product_shape(at: Site, left: int, right: int) -> Shape | None:
     columns: Shape = tuple(b[-1:]) if len(b) > 1 else ()
     inner = b[-2] if len(b) > 1 else b[0]
     at.check(a[-1], inner, "the inner extents of the product must agree")
-    batch = site.broadcast_shapes(at, [tuple(a[:-2]), tuple(b[:-2])])
+    batch = rule.broadcast_shapes(at, [tuple(a[:-2]), tuple(b[:-2])])
     assert batch is not None
     return (*batch, *rows, *columns)
 
@@ -73,7 +73,7 @@ def einsum(at: Site) -> Types:
             at.fail(f"equation: term {term!r} has {len(term)} axes", index)
         for letter, extent in zip(term, shape or (), strict=True):
             known = extents.get(letter, 1)
-            extents[letter] = site.broadcast_extent(at, known, extent)
+            extents[letter] = rule.broadcast_extent(at, known, extent)
     return (TensorType(at.dtype(0), tuple(extents[letter] for letter in out)),)
 
 

@@ -7,7 +7,7 @@ inference form. Softmax, LogSoftmax and Hardmax work along one ``axis``.
 from __future__ import annotations
 
 from castiron.graph.graph import TensorType
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dtype as dtypes
 
 

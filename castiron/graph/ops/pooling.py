@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from castiron.graph.graph import Shape, TensorType
 from castiron.graph.ops import window
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 

@@ -8,7 +8,7 @@ range of the data, 0 included.
 from __future__ import annotations
 
 from castiron.graph.graph import TensorType
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dtype as dtypes
 
 

@@ -8,7 +8,7 @@ gates * hidden, input). Outputs: Y (time, directions, batch, hidden), Y_h and, f
 from __future__ import annotations
 
 from castiron.graph.graph import Extent, Shape, TensorType
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops.rule import Site, Types
 
 
 def quantized_lstm(at: Site) -> Types:

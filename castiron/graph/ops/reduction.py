@@ -9,8 +9,8 @@ lowest or highest value for max and min, and NaN for means.
 from __future__ import annotations
 
 from castiron.graph.graph import Extent, Shape, TensorType
-from castiron.graph.ops import contents, site
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops import contents, rule
+from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dtype as dtypes
 
 REDUCTIONS = (
@@ -22,8 +22,8 @@ _FOLD = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin
 
 def reduced_axes(at: Site, rank: int) -> tuple[int, ...] | None:
     """The axes reduced, sorted; all where none are given; None when only the data say."""
-    axes = site.axes_of(at, rank)
-    if axes is None and site.has_axes(at):
+    axes = rule.axes_of(at, rank)
+    if axes is None and rule.has_axes(at):
         return None
     if not axes:
         keep_all = at.attr("noop_with_empty_axes", 0)

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from castiron.graph.graph import Extent, TensorType
-from castiron.graph.ops.site import Site, Types, whole
+from castiron.graph.ops.rule import Site, Types, whole
 from castiron.tensor import dim as dims
 
 _LARGEST_DENOMINATOR = 1 << 12

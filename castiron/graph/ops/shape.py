@@ -13,7 +13,7 @@ import numpy as np
 
 from castiron.graph.graph import Extent, Shape, TensorType
 from castiron.graph.ops import bounds, contents
-from castiron.graph.ops.site import Site, Types, whole
+from castiron.graph.ops.rule import Site, Types, whole
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 

@@ -7,7 +7,7 @@ come in the order of their positions.
 from __future__ import annotations
 
 from castiron.graph.graph import Extent, TensorType
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dtype as dtypes
 
 

@@ -22,9 +22,10 @@ from castiron.graph.ops import (
     reduction,
     resize,
     shape,
+    slicing,
     sorting,
 )
-from castiron.graph.ops.site import Site, Types
+from castiron.graph.ops.rule import Site, Types
 
 Rule = Callable[[Site], Types]
 
@@ -34,6 +35,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(elementwise.COMPARISONS, elementwise.compare),
     **dict.fromkeys(elementwise.LOGIC, elementwise.compare),
     **dict.fromkeys(reduction.REDUCTIONS, reduction.reduce),
+    "PRelu": elementwise.prelu,
     "Where": elementwise.where,
     "Cast": elementwise.cast,
     "CastLike": elementwise.cast,
@@ -99,10 +101,10 @@ RULES: dict[str, Rule] = {
     "Transpose": movement.transpose,
     "Expand": movement.expand,
     "Tile": movement.tile,
-    "Slice": movement.slice_,
-    "Concat": movement.concat,
-    "Split": movement.split,
-    "Pad": movement.pad,
+    "Slice": slicing.slice_,
+    "Concat": slicing.concat,
+    "Split": slicing.split,
+    "Pad": slicing.pad,
     "Trilu": movement.trilu,
     "DepthToSpace": movement.depth_to_space,
     "SpaceToDepth": movement.space_to_depth,
@@ -137,11 +139,11 @@ def infer_node(at: Site) -> Types | None:
 
     A BuildError names the node, the input, the rule, what was expected and what was found.
     """
-    rule = RULES.get(at.node.op)
-    if rule is None:
+    infer = RULES.get(at.node.op)
+    if infer is None:
         return None
     try:
-        return rule(at)
+        return infer(at)
     except errors.BuildError:
         raise
     except (TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, AttributeError) as e:

@@ -6,7 +6,7 @@ import dataclasses
 
 from castiron.graph.graph import Extent, Shape
 from castiron.graph.ops import bounds
-from castiron.graph.ops.site import Site
+from castiron.graph.ops.rule import Site
 from castiron.tensor import dim as dims
 
 
