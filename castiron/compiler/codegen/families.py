@@ -21,7 +21,9 @@ from castiron.compiler.codegen.kernels import (
     pooling,
     reduction,
     resize,
+    searching,
     softmax,
+    sorting,
     transpose,
 )
 from castiron.compiler.target import Target
@@ -31,6 +33,9 @@ Gap = Callable[[Node, Graph], str | None]
 Lower = Callable[[Node, Graph, Target], step.Lowered]
 
 GAPS: dict[str, Gap] = {
+    "CumSum": sorting.cumsum_gap,
+    "TopK": sorting.gap,
+    **dict.fromkeys(searching.OPS, searching.gap),
     **dict.fromkeys(reduction.OPS, reduction.gap),
     **dict.fromkeys(local_response.OPS, local_response.gap),
     **dict.fromkeys(channel_norms.OPS, channel_norms.gap),
@@ -48,6 +53,9 @@ GAPS: dict[str, Gap] = {
 }
 
 LOWERINGS: dict[str, Lower] = {
+    "CumSum": sorting.cumsum_lower,
+    "TopK": sorting.lower,
+    **dict.fromkeys(searching.OPS, searching.lower),
     **dict.fromkeys(reduction.OPS, reduction.lower),
     **dict.fromkeys(local_response.OPS, local_response.lower),
     **dict.fromkeys(channel_norms.OPS, channel_norms.lower),

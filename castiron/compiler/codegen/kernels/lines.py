@@ -26,12 +26,16 @@ _MOST_FIXED = 96
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lines:
-    """A value of ``dtype`` as [outer, count, inner]; symbolic extents may turn out to be 1 or 0."""
+    """A value of ``dtype`` as [outer, count, inner]; symbolic extents may turn out to be 1 or 0.
+
+    ``may_fix``: a short known count is written into the kernel's text.
+    """
 
     outer: Extent
     count: Extent
     inner: Extent
     dtype: dtypes.DType
+    may_fix: bool = True
 
     @property
     def is_contiguous(self) -> bool:
@@ -41,8 +45,9 @@ class Lines:
     @property
     def fixed_count(self) -> int:
         """The line's length where the kernel's text may hold it, else 0."""
-        known = isinstance(self.count, int) and self.is_contiguous and self.count <= _MOST_FIXED
-        return int(self.count) if known and isinstance(self.count, int) else 0
+        if not self.may_fix or not self.is_contiguous or not isinstance(self.count, int):
+            return 0
+        return self.count if self.count <= _MOST_FIXED else 0
 
     @property
     def label(self) -> str:
