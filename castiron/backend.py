@@ -143,7 +143,9 @@ def name_of(test: unittest.TestCase) -> str:
 
 def cases() -> Iterator[unittest.TestCase]:
     """Every backend test for the CPU, in the suite's order."""
-    tests = onnx.backend.test.BackendTest(Backend, __name__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tests = onnx.backend.test.BackendTest(Backend, __name__)
     for case in _flat(tests.test_suite):
         if case.id().endswith(_SUFFIX):
             yield case

@@ -15,6 +15,7 @@ from onnx import helper
 
 from castiron import errors
 from castiron.graph import graph as graphs
+from castiron.graph.ops import table
 from castiron.loader import (
     onnx_body,
     onnx_check,
@@ -28,6 +29,7 @@ from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 
 _UNKNOWN = graphs.TensorType(None, None)
+_HELD = ", ".join(known.name for known in dtypes.ALL)
 
 
 def load(source: onnx_source.Given) -> graphs.Graph:
@@ -63,6 +65,8 @@ def _graph(
     types = dict(types)
     types.update((name, onnx_tensor.type_of(array)) for name, array in writer.constants.items())
     types.update((out, _UNKNOWN) for node in nodes for out in node.outputs if out)
+    types.update(_unruled_types(writer, nodes, types))
+    _keep_declared_dtypes(proto.graph, types)
     for array in writer.constants.values():
         array.flags.writeable = False
     return graphs.Graph(
@@ -93,6 +97,51 @@ def _node(draft: onnx_draft.Draft) -> graphs.Node:
         name=draft.name or next((out for out in draft.outputs if out), draft.op),
         origin=origin.SerializeToString(deterministic=True),
     )
+
+
+def _unruled_types(
+    writer: onnx_draft.Writer,
+    nodes: tuple[graphs.Node, ...],
+    types: dict[str, graphs.TensorType],
+) -> dict[str, graphs.TensorType]:
+    """What ONNX infers for outputs of ops that have no type rule of ours, control flow above all.
+
+    Extents that it cannot tell become symbols named after the value and its axis.
+    """
+    wanted = [out for node in nodes if node.op not in table.RULES for out in node.outputs if out]
+    if not wanted:
+        return {}
+    inputs = [_info(name, kind) for name, kind in types.items() if kind.dtype is not None]
+    inputs = [info for info in inputs if info.name not in writer.constants]
+    protos = [onnx_draft.to_proto(draft) for draft in writer.drafts]
+    found = onnx_hints.canonical_types(protos, inputs, writer.constants, onnx_draft.NEWEST)
+    return {name: _hinted(name, *found[name]) for name in wanted if name in found}
+
+
+def _info(name: str, kind: graphs.TensorType) -> onnx.ValueInfoProto:
+    assert kind.dtype is not None, "inputs have dtypes"
+    shape = kind.shape
+    extents = None if shape is None else [e if isinstance(e, int) else dims.text(e) for e in shape]
+    return helper.make_tensor_value_info(name, kind.dtype.onnx_code, extents)
+
+
+def _hinted(name: str, code: int, shape: list[int | str | None] | None) -> graphs.TensorType:
+    if shape is None:
+        return graphs.TensorType(dtypes.from_onnx(code), None)
+    extents = [
+        extent if isinstance(extent, int) else dims.symbol(extent or f"{name}_{axis}")
+        for axis, extent in enumerate(shape)
+    ]
+    return graphs.TensorType(dtypes.from_onnx(code), tuple(extents))
+
+
+def _keep_declared_dtypes(graph: onnx.GraphProto, types: dict[str, graphs.TensorType]) -> None:
+    """Of outputs whose dtype nobody can infer, the exporter's word is taken; never their shapes."""
+    for info in graph.output:
+        kind = types[info.name]
+        declared = dtypes.from_onnx(info.type.tensor_type.elem_type)
+        if kind.dtype is None and declared is not None:
+            types[info.name] = graphs.TensorType(declared, kind.shape)
 
 
 def _input_names(graph: onnx.GraphProto) -> list[str]:
@@ -129,10 +178,9 @@ def _input_type(
     tensor = info.type.tensor_type
     dtype = dtypes.from_onnx(tensor.elem_type)
     if dtype is None:
-        held = ", ".join(known.name for known in dtypes.ALL)
         problems.append(
             f"input {info.name!r} has element type {_code_name(tensor.elem_type)}: "
-            f"expected one of {held}; cast it outside the model"
+            f"expected one of {_HELD}; cast it outside the model"
         )
     if not tensor.HasField("shape"):
         return graphs.TensorType(dtype, None)
@@ -194,6 +242,14 @@ def _check_outputs(
             problems.append(f"output {info.name!r} is made by no node")
         if info.name in seen:
             problems.append(f"output {info.name!r} is given twice")
+        code = info.type.tensor_type.elem_type
+        kind = info.type.WhichOneof("value") or "tensor_type"
+        if kind != "tensor_type" or (code and dtypes.from_onnx(code) is None):
+            found = _code_name(code) if kind == "tensor_type" else kind
+            problems.append(
+                f"output {info.name!r} is of {found}: expected a tensor of one of {_HELD}; "
+                "convert it inside the model"
+            )
         seen.add(info.name)
 
 

@@ -7,11 +7,12 @@ exporter's value_info and output shapes do not enter it, since they may be wrong
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
 from google.protobuf import message  # type: ignore[import-untyped]
-from onnx import helper, shape_inference
+from onnx import helper, numpy_helper, shape_inference
 
 _SMALL_ELEMENTS = 1024
 
@@ -80,7 +81,45 @@ def _light_copy(proto: onnx.ModelProto) -> onnx.ModelProto:
         elif tensor.name not in given:
             info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             graph.input.append(info)
-    for info in proto.graph.output:
-        bare = graph.output.add(name=info.name)
-        bare.type.tensor_type.elem_type = info.type.tensor_type.elem_type
+    graph.output.extend(onnx.ValueInfoProto(name=info.name) for info in proto.graph.output)
     return copy
+
+
+Kind = tuple[int, list[int | str | None] | None]
+
+
+def canonical_types(
+    nodes: Iterable[onnx.NodeProto],
+    inputs: Iterable[onnx.ValueInfoProto],
+    constants: Mapping[str, np.ndarray],
+    opsets: Mapping[str, int],
+) -> dict[str, Kind]:
+    """Element type code and dims (int, parameter or None) of what canonical nodes make.
+
+    For values of ops that castiron has no rule for; empty where ONNX's inference gives up.
+    """
+    model = onnx.ModelProto(ir_version=onnx.IR_VERSION)
+    model.opset_import.extend(helper.make_opsetid(*entry) for entry in opsets.items())
+    model.graph.node.extend(nodes)
+    model.graph.input.extend(inputs)
+    for name, array in constants.items():
+        if array.size <= _SMALL_ELEMENTS:
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+        else:
+            code = helper.np_dtype_to_tensor_dtype(array.dtype)
+            model.graph.input.append(helper.make_tensor_value_info(name, code, array.shape))
+    try:
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
+    except (shape_inference.InferenceError, message.Error, ValueError, RuntimeError):
+        return {}
+    return {info.name: _full_kind(info.type) for info in inferred.graph.value_info}
+
+
+def _full_kind(kind: onnx.TypeProto) -> Kind:
+    tensor = kind.tensor_type
+    if not tensor.HasField("shape"):
+        return tensor.elem_type, None
+    return tensor.elem_type, [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+        for dim in tensor.shape.dim
+    ]
