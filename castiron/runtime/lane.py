@@ -13,7 +13,6 @@ import ctypes
 import os
 import time
 from _weakref import ref
-from collections import deque
 
 from castiron import errors
 from castiron.executable import abi
@@ -68,7 +67,7 @@ class Lane:
         self._submit = ctypes.PYFUNCTYPE(ctypes.c_int32, word, word, word)(code[_SUBMIT])
         self._count_finished = ctypes.PYFUNCTYPE(ctypes.c_uint32, word)(code[_DRAIN])
         self._stop = ctypes.PYFUNCTYPE(None, word)(code[_STOP])
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._waiting: list[Callable[[], object]] = []
         self._finished = 0
         self._block = memory.map_private(memory.round_up(abi.LANE_BYTES, memory.PAGE_BYTES))
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -182,7 +181,7 @@ class Lane:
         first: Exception | None = None
         for _ in range(count):
             try:
-                self._waiting.popleft()()
+                self._waiting.pop(0)()
             except Exception as error:  # noqa: BLE001  the callers of other runs must be told
                 first = first or error
         if first is not None:
@@ -197,7 +196,7 @@ def _entry(enter: Callable[[int], None], block: int) -> Callable[[], None]:
     return lambda: enter(block)
 
 
-def _keep_for_ever(waiting: deque[Callable[[], object]]) -> None:
+def _keep_for_ever(waiting: list[Callable[[], object]]) -> None:
     """Never free what the runs under way may still reach, not even while the process ends.
 
     Their `on_done` hold the contexts, inputs and outputs. A reference that nobody owns keeps

@@ -53,15 +53,14 @@ def start(label: str, stack: str, entry: str, after: str) -> str:
 {after}:"""
 
 
-def program() -> str:
-    """The text of the program, with the run-time functions in it."""
+def memory_and_kernel() -> str:
+    """What the program works on, and a kernel that ends when both threads are in it."""
     step = [0, 6, 2, 1, 0, 0]  # kernel, words, units, grain, operands, params
     step_words = ", ".join(f"i64 {word}" for word in step)
-    ctx = abi.CTX_WORDS
-    return f"""{threads.run_text("aarch64")}
+    return f"""
 @team = internal global [{abi.TEAM_WORDS} x i64] zeroinitializer, align 128
 @lane = internal global [{abi.LANE_BYTES} x i8] zeroinitializer, align 128
-@ctx = internal global [{ctx} x i64] zeroinitializer, align 64
+@ctx = internal global [{abi.CTX_WORDS} x i64] zeroinitializer, align 64
 @step = internal global [{len(step)} x i64] [{step_words}], align 64
 @arrived = internal global i64 0
 @stacks = internal global [{2 * _STACK_BYTES} x i8] zeroinitializer, align 64
@@ -80,9 +79,12 @@ wait:
 leave:
   ret void
 }}
+"""
 
-define void @_start() #0 {{
-entry:
+
+def setting_up() -> str:
+    """Fill the blocks and start both threads; what follows is in block `next`."""
+    return f"""
 {put("size", "@team", abi.TEAM_SIZE, "i64 2")}
 {put("spin", "@team", abi.TEAM_SPIN_TICKS, "i64 1000")}
 {put("kernel", "@step", abi.STEP_KERNEL, "ptr @meet")}
@@ -98,7 +100,16 @@ entry:
   %told = ptrtoint ptr @told to i64
 {at("%second", "@stacks", _STACK_BYTES)}
 {start("one", "@stacks", f"call void @{team_threads.WORKER}(ptr @team, i64 1)", "started")}
-{start("two", "%second", f"call void @{lane_threads.WORKER}(ptr @lane)", "next")}
+{start("two", "%second", f"call void @{lane_threads.WORKER}(ptr @lane)", "next")}"""
+
+
+def program() -> str:
+    """The text of the program: send all runs, wait until all are told, stop, check the count."""
+    return f"""{threads.run_text("aarch64")}
+{memory_and_kernel()}
+define void @_start() #0 {{
+entry:
+{setting_up()}
   %sent = phi i32 [ 0, %started ], [ %sent.next, %send ], [ %sent, %drain ]
   %more = icmp ult i32 %sent, {RUNS}
   br i1 %more, label %send, label %drain
