@@ -1,7 +1,7 @@
 """TopK and CumSum: work along one axis that goes element by element.
 
-TopK turns elements into integer keys that sort as wished, then either keeps the best few in order
-(small k) or merge-sorts the whole line. Elements of up to 32 bits share a 64-bit word with their
+TopK turns elements into integer keys that sort as wished. A few are kept in order by insertion;
+for larger k candidates are gathered in 2 k places and merge-sorted whenever these are full. Elements of up to 32 bits share a 64-bit word with their
 position, others are pairs; equal elements come in the order of their positions, NaN is largest.
 """
 
@@ -17,7 +17,7 @@ from castiron.tensor import dim
 from castiron.tensor import dtype as dtypes
 
 _DTYPES = ("float32", "float64", "int32", "int64", "int8", "uint8")
-# Up to this many are kept by insertion; more are sorted.
+# Up to this many are kept by insertion.
 _MOST_INSERTED = 64
 _GRAIN_ELEMENTS = 8192
 
@@ -45,8 +45,10 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
     is_largest = bool(node.attr("largest", 1))
     symbol = f"topk_{dtype}_{'largest' if is_largest else 'smallest'}"
     module = Module(target)
+    sort = module.function("sort", [(PTR, "a"), (PTR, "b"), (I64, "n")], returns=PTR)
+    _TopK(sort, dtype, is_largest=is_largest).print_sort()
     writer = _TopK(module.kernel(symbol), dtype, is_largest=is_largest)
-    writer.print()
+    writer.print(sort)
     size = dim.mul(units, count)
     one = step.Step(
         name=node.name or node.op,
@@ -55,7 +57,7 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
         params=(count, inner, k),
         units=units,
         grain=_grain(count),
-        scratch_bytes=dim.mul(dim.add(count, k), 16 * writer.num_words),
+        scratch_bytes=dim.mul(k, 32 * writer.num_words),
         flops=dim.mul(size, 16),
         bytes_moved=dim.mul(size, dtype.size_bytes),
     )
@@ -148,7 +150,7 @@ class _TopK:
         self.is_largest = is_largest
         self.num_words = 1 if dtype.size_bytes <= 4 else 2
 
-    def print(self) -> None:
+    def print(self, sort: Function) -> None:
         """The whole kernel: each line by one of the two ways, then the best k are written."""
         f = self.f
         args, begin, end, scratch = f.params
@@ -165,7 +167,7 @@ class _TopK:
                 self._insert_all(line, stride, scratch, (count, k))
                 self._write(line, (scratch, values, positions), (first, inner), (count, k))
             with f.unless(is_few):
-                best = self._sort(line, stride, scratch, count)
+                best = self._gather((line, stride, count), scratch, k, sort)
                 self._write(line, (best, values, positions), (first, inner), (count, k))
         f.return_()
 
@@ -217,9 +219,8 @@ class _TopK:
         """Keep the best k items in order at ``kept``."""
         f = self.f
         count, k = size
-        least = [f.const(-(1 << 63), I64), f.const((1 << 63) - 1, I64)][: self.num_words]
         with f.loop(0, k) as slot:
-            self._store(least, kept, slot.index)
+            self._store(self._least(), kept, slot.index)
         with f.when(k > 0), f.loop(0, count) as element:
             item = self._item(line, stride, element.index)
             with f.when(self._beats(item, self._load(kept, k - 1))), f.loop(0, k, 1, item) as slot:
@@ -229,22 +230,47 @@ class _TopK:
                 self._store([f.select(wins, a, b) for a, b in pairs], kept, slot.index)
                 slot.update([f.select(wins, b, a) for a, b in pairs])
 
-    def _sort(self, line: Value, stride: Value, scratch: Value, count: Value) -> Value:
-        """All items in order; returns where they lie in scratch."""
+    def _least(self) -> list[Value]:
+        """An item that every real one beats."""
+        return [self.f.const(n, I64) for n in (-(1 << 63), (1 << 63) - 1)][: self.num_words]
+
+    def _gather(
+        self, elements: tuple[Value, Value, Value], scratch: Value, k: Value, sort: Function
+    ) -> Value:
+        """Candidates in scratch, cut to the best k when 2 k are there; returns the sorted ones."""
         f = self.f
-        with f.loop(0, count) as element:
-            self._store(self._item(line, stride, element.index), scratch, element.index)
-        other = f.offset(scratch, count * (8 * self.num_words))
-        zeros = f.emit(I64, f"call i64 @llvm.ctlz.i64(i64 {(count - 1).text}, i1 false)")
+        line, stride, count = elements
+        room = k + k
+        other = f.offset(scratch, room * (8 * self.num_words))
+        with f.loop(0, count, 1, [f.const(0, I64), *self._least()]) as element:
+            held, *bound = element.carried
+            item = self._item(line, stride, element.index)
+            self._store(item, scratch, held)
+            held = held + f.convert("zext", self._beats(item, bound), I64)
+            # A loop of no or one turn, since it carries values.
+            is_full = f.convert("zext", held.equals(room), I64)
+            with f.loop(0, is_full, 1, [held, *bound]) as cut:
+                best = f.call(sort, [scratch, other, room])
+                with f.loop(0, k) as slot:
+                    self._store(self._load(best, slot.index), scratch, slot.index)
+                cut.update([k, *self._load(scratch, k - 1)])
+            element.update(cut.results)
+        return f.call(sort, [scratch, other, element.results[0]])
+
+    def print_sort(self) -> None:
+        """``sort(items, other, count)``: the items in order, in one of the two places."""
+        f = self.f
+        items, other, count = f.params
         f.module.declare("llvm.ctlz.i64", I64, [I64, "i1 immarg"])
+        last = f.maximum(count - 1, 0)
+        zeros = f.emit(I64, f"call i64 @llvm.ctlz.i64(i64 {last.text}, i1 false)")
         num_rounds = f.const(64, I64) - zeros
-        width = f.const(1, I64)
-        with f.loop(0, num_rounds, 1, [scratch, other, width]) as rounds:
+        with f.loop(0, num_rounds, 1, [items, other, f.const(1, I64)]) as rounds:
             old, new, width = rounds.carried
             with f.loop(0, count, width + width) as run:
                 self._merge(old, new, run.index, (width, count))
             rounds.update([new, old, width + width])
-        return rounds.results[0]
+        f.return_(rounds.results[0])
 
     def _merge(self, old: Value, new: Value, first: Value, size: tuple[Value, Value]) -> None:
         """Merge two neighbouring runs, the left one first where items are equal."""
