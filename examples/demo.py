@@ -47,7 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"compiled {source.name} in {seconds:.1f} s: one file of {size_mb:.1f} MB")
 
     with served(executable.parent.parent.parent, options.port) as address:
-        print(f"serving on http://{address}")
         read = ask(address, draw())
         if options.keep:
             keep(address)
@@ -86,6 +85,7 @@ def served(models: Path, port: int) -> Iterator[str]:
     ) as server:
         try:
             address = _announced(server)
+            print(f"serving on http://{address}")
             _wait_until_ready(address)
             print(f"server ready {1e3 * (time.perf_counter() - begin):.0f} ms after its start")
             yield address
