@@ -12,15 +12,19 @@ from castiron.compiler.codegen import step
 from castiron.compiler.codegen.kernels import (
     channel_norms,
     convolution,
+    diagonal,
     dims,
     fused,
+    gather,
     local_response,
     matmul,
     movement,
     normalization,
+    padding,
     pooling,
     reduction,
     resize,
+    scatter,
     searching,
     softmax,
     sorting,
@@ -50,6 +54,10 @@ GAPS: dict[str, Gap] = {
     "Transpose": transpose.gap,
     **dict.fromkeys(pooling.OPS, pooling.gap),
     "Resize": resize.gap,
+    "Pad": padding.gap,
+    **dict.fromkeys(gather.OPS, gather.gap),
+    **dict.fromkeys(scatter.OPS, scatter.gap),
+    **dict.fromkeys(diagonal.OPS, diagonal.gap),
 }
 
 LOWERINGS: dict[str, Lower] = {
@@ -70,6 +78,10 @@ LOWERINGS: dict[str, Lower] = {
     "Transpose": transpose.lower,
     **dict.fromkeys(pooling.OPS, pooling.lower),
     "Resize": resize.lower,
+    "Pad": padding.lower,
+    **dict.fromkeys(gather.OPS, gather.lower),
+    **dict.fromkeys(scatter.OPS, scatter.lower),
+    **dict.fromkeys(diagonal.OPS, diagonal.lower),
 }
 
 

@@ -89,10 +89,11 @@ def _cases() -> list[Case]:
         found.append(Case((2, 3, 5, 6), (2, 3, 10, 12), mode, coordinates, (1, 1, 2, 2)))
         found.append(Case((1, 3, 5, 6), (1, 3, 3, 4), mode, coordinates, (1, 1, 0.6, 0.7)))
         found.append(Case((1, 20, 5, 6), (1, 20, 1, 9), mode, coordinates))
-    for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
-        for coordinates in COORDINATES:
-            found.append(Case((1, 3, 4, 6), (1, 3, 6, 15), "nearest", coordinates, (1, 1, 1.5, 2.5),
-                              {"nearest_mode": nearest}))  # fmt: skip
+    rounding = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    for nearest, coordinates in itertools.product(rounding, COORDINATES):
+        more = {"nearest_mode": nearest}
+        scales = (1, 1, 1.5, 2.5)
+        found.append(Case((1, 3, 4, 6), (1, 3, 6, 15), "nearest", coordinates, scales, more))
     found += [
         Case((2, 3, 7), (2, 3, 14), "nearest", "asymmetric"),
         Case((2, 3, 7), (2, 3, 10), "linear", "half_pixel"),
