@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from castiron.registry import registry as registries
 from castiron.registry import supply
 from castiron.registry import version as versions
 from castiron.server import body as bodies
-from castiron.server import inference, meters, reply, status
+from castiron.server import inference, meters, reply, status, turns
 from castiron.server import settings as server_settings
 
 if TYPE_CHECKING:
@@ -39,29 +39,20 @@ class Call:
     edge: edge.Edge | None
 
 
-class Clock:
-    """When the last run in a queue that runs one at a time was over."""
-
-    __slots__ = ("last_done_s",)
-
-    def __init__(self) -> None:
-        self.last_done_s = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Served:
     """What dispatch keeps for one ready version."""
 
     interface: inference.Interface
     meters: meters.VersionMeters
-    clock: Clock
+    turns: turns.Turns
 
 
 class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget", "_lane", "_native", "_served", "_settings", "_supply", "in_use", "meters",
+        "_budget", "_native", "_served", "_settings", "_supply", "in_use", "meters",
         "registry",
     )  # fmt: skip
 
@@ -75,8 +66,7 @@ class Dispatcher:
         self._settings = settings
         self._budget = bodies.Budget(settings.max_buffered_bytes)
         self._served: dict[versions.Version, Served] = {}
-        self._lane: Any = None
-        self._native = Clock()
+        self._native: turns.Turns | None = None
         self.meters = meters.Meters(supplied.memory)
         self.registry = registries.Registry(supplied, registry_settings, self._on_ready)
         self.in_use = 0
@@ -84,11 +74,15 @@ class Dispatcher:
     def _on_ready(self, version: versions.Version) -> None:
         instance = version.instance
         assert instance is not None
-        if instance.is_native and self._lane is None:
-            self._lane = self._supply.open_lane(asyncio.get_running_loop())
-        clock = self._native if instance.is_native else Clock()
+        if not instance.is_native:
+            own = turns.Turns(None, depth=1)
+        elif self._native is None:
+            lane = self._supply.open_lane(asyncio.get_running_loop())
+            own = self._native = turns.Turns(lane, depth=2)
+        else:
+            own = self._native
         interface = inference.Interface.of(instance.signature)
-        self._served[version] = Served(interface, self.meters.of(version), clock)
+        self._served[version] = Served(interface, self.meters.of(version), own)
 
     async def infer(self, call: Call) -> reply.Reply:
         """The answer. Raises what ``status.classify`` knows; counts the outcome either way."""
@@ -105,8 +99,7 @@ class Dispatcher:
             place.take()
             body = await place.body.read(call.headers, call.receive)
             asked = self._parsed(call, body, served)
-            run = _Run(place, version, served, asked)
-            answer = await run.result(self._lane, self._time_left(asked, accepted_s), call.edge)
+            answer = await self._run(call, version, asked, place, accepted_s)
             outcome = status.OK
             return answer
         except asyncio.CancelledError:
@@ -134,6 +127,27 @@ class Dispatcher:
         served.meters.parse.observe(time.perf_counter() - begun_s)
         return asked
 
+    async def _run(
+        self,
+        call: Call,
+        version: versions.Version,
+        asked: inference.Inference,
+        place: _Place,
+        accepted_s: float,
+    ) -> reply.Reply:
+        served = self._served[version]
+
+        def render(outputs: Mapping[str, np.ndarray]) -> reply.Reply:
+            begun_s = time.perf_counter()
+            answer = reply.render(outputs, asked, served.interface, version)
+            served.meters.render.observe(time.perf_counter() - begun_s)
+            return answer
+
+        run = turns.Run(version, asked.inputs, render, served.meters)
+        place.run = run
+        run.on_over = place.leave
+        return await run.result(served.turns, self._time_left(asked, accepted_s), call.edge)
+
     def _time_left(self, asked: inference.Inference, accepted_s: float) -> float:
         allowed = self._settings.request_timeout_s
         if asked.timeout_s is not None:
@@ -149,13 +163,13 @@ class Dispatcher:
 class _Place:
     """A request's share of the bounds: held while it is read, and while its run is not over."""
 
-    __slots__ = ("_dispatcher", "_held", "body", "is_running")
+    __slots__ = ("_dispatcher", "_held", "body", "run")
 
     def __init__(self, dispatcher: Dispatcher, body: bodies.Body) -> None:
         self._dispatcher = dispatcher
         self._held = False
         self.body = body
-        self.is_running = False
+        self.run: turns.Run | None = None
 
     def take(self) -> None:
         if self._dispatcher.in_use >= self._dispatcher.max_in_flight:
@@ -169,92 +183,10 @@ class _Place:
 
     def leave(self) -> None:
         """Free it, unless a run still reads the request's body."""
-        if self._held and not self.is_running:
+        if self._held and (self.run is None or self.run.is_over):
             self._held = False
             self._dispatcher.in_use -= 1
             self.body.release()
-
-
-class _Run:
-    """A started run and the future that its request waits for."""
-
-    __slots__ = ("_asked", "_future", "_place", "_served", "_submitted_s", "_version")
-
-    def __init__(
-        self,
-        place: _Place,
-        version: versions.Version,
-        served: Served,
-        asked: inference.Inference,
-    ) -> None:
-        self._place = place
-        self._version = version
-        self._served = served
-        self._asked = asked
-        self._submitted_s = 0.0
-        self._future: asyncio.Future[reply.Reply] = asyncio.get_running_loop().create_future()
-
-    async def result(
-        self, lane: Any, time_left_s: float, connection: edge.Edge | None
-    ) -> reply.Reply:
-        """Start it and wait: for its end, its deadline, or until the client has left."""
-        instance = self._version.instance
-        assert instance is not None
-        if time_left_s <= 0:
-            raise _late()
-        self._submitted_s = time.perf_counter()
-        instance.start(self._asked.inputs, lane, self._done)
-        self._place.is_running = True
-        self._version.in_flight += 1
-        timer = self._future.get_loop().call_later(time_left_s, self._give_up, _late)
-        if connection is not None:
-            connection.on_gone = self._gone
-        try:
-            return await self._future
-        finally:
-            timer.cancel()
-            if connection is not None:
-                connection.on_gone = None
-
-    def _gone(self) -> None:
-        self._give_up(lambda: status.ClientGone("the client left before its answer was ready"))
-
-    def _give_up(self, reason: Callable[[], Exception]) -> None:
-        if not self._future.done():
-            self._future.set_exception(reason())
-
-    def _done(self, outputs: Mapping[str, np.ndarray] | None, error: Exception | None) -> None:
-        """The run is over; outputs are read now, since they may go back to the pool after."""
-        done_s = time.perf_counter()
-        self._version.in_flight -= 1
-        self._observe(done_s)
-        self._place.is_running = False
-        if self._future.done():
-            self._place.leave()
-            return
-        if error is not None:
-            self._future.set_exception(error)
-            return
-        assert outputs is not None
-        try:
-            answer = reply.render(outputs, self._asked, self._served.interface, self._version)
-        except Exception as fault:  # noqa: BLE001  the request is told, not the lane
-            self._future.set_exception(fault)
-            return
-        self._served.meters.render.observe(time.perf_counter() - done_s)
-        self._future.set_result(answer)
-
-    def _observe(self, done_s: float) -> None:
-        """Runs of one clock follow each other, so a run began when the one before it ended."""
-        clock = self._served.clock
-        begun_s = max(self._submitted_s, clock.last_done_s)
-        clock.last_done_s = done_s
-        self._served.meters.queue.observe(begun_s - self._submitted_s)
-        self._served.meters.compute.observe(done_s - begun_s)
-
-
-def _late() -> Exception:
-    return status.Refusal(504, "the answer was not ready in the time allowed", status.TIMEOUT)
 
 
 def _json_bytes(headers: Mapping[bytes, bytes]) -> int | None:

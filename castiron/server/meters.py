@@ -27,8 +27,7 @@ class VersionMeters:
         "parse",
         "queue",
         "render",
-        "rows",
-        "run_seconds",
+        "wasted",
     )
 
     def __init__(self, meters: Meters, model: str, number: str) -> None:
@@ -38,6 +37,7 @@ class VersionMeters:
         self.parse, self.queue, self.compute, self.render = (
             meters.stages.child(model, number, stage) for stage in STAGES
         )
+        self.wasted = meters.wasted.child(model, number)
         self.last_ms = 0
 
     def end(self, outcome: str) -> None:
@@ -50,7 +50,16 @@ class VersionMeters:
 class Meters:
     """All families of the edge and the children it needs itself."""
 
-    __slots__ = ("_known", "accepted", "ended", "page", "refused_heads", "stages", "unknown")
+    __slots__ = (
+        "_known",
+        "accepted",
+        "ended",
+        "page",
+        "refused_heads",
+        "stages",
+        "unknown",
+        "wasted",
+    )
 
     def __init__(self, memory: Callable[[], Mapping[str, float]]) -> None:
         self.page = metrics.Metrics()
@@ -66,6 +75,11 @@ class Meters:
             "castiron_stage_seconds",
             "Time of answered infer requests by stage.",
             "model", "version", "stage",
+        )  # fmt: skip
+        self.wasted = self.page.counter(
+            "castiron_wasted_runs_total",
+            "Runs whose end nobody waited for any more.",
+            "model", "version",
         )  # fmt: skip
         self.refused_heads = self.page.counter(
             "castiron_connections_refused_total",

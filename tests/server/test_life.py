@@ -169,6 +169,23 @@ def test_a_client_that_leaves_frees_its_place_only_when_its_run_is_over(tmp_path
         until(lambda: server.ask("POST", PATH, sleeping(0))[0] == 200)
 
 
+def test_work_of_clients_that_left_while_it_was_queued_is_never_done(tmp_path: Path) -> None:
+    with live.serving(tmp_path, SLOW) as server:
+        calls = [live.in_background(server.ask, "POST", PATH, sleeping(0.6)) for _ in range(2)]
+        until(lambda: server.metrics()["castiron_requests_in_flight{}"] == 2)
+        for number in range(3, 8):
+            with server.connect() as leaving:
+                leaving.sendall(raw(0.1))
+                until(lambda n=number: server.metrics()["castiron_requests_accepted_total{}"] == n)
+        until(lambda: server.outcomes() == {"cancelled": 5}, within_s=0.5)
+        for thread, answers in calls:
+            thread.join()
+            assert answers[0][0] == 200
+        (entry,) = server.get("/v2/models/slow/stats")["model_stats"]
+        assert entry["execution_count"] == 2
+        assert server.metrics()["castiron_wasted_runs_total{model=slow,version=1}"] == 0
+
+
 def test_an_answer_that_is_late_is_refused_in_time(tmp_path: Path) -> None:
     with live.serving(tmp_path, SLOW, request_timeout_s=0.3) as server:
         begun = time.monotonic()
