@@ -11,7 +11,7 @@ import dataclasses
 
 from castiron.compiler.codegen import loop as language
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import epilogues, tiles
+from castiron.compiler.codegen.kernels import epilogues, packing, tiles
 from castiron.compiler.codegen.loop import I64, PTR, Function, Module, Value
 from castiron.compiler.target import Target
 from castiron.graph.graph import Extent
@@ -73,7 +73,7 @@ def lower(product: Product, target: Target) -> step.Step:
     ]
     return step.Step(
         name=product.name,
-        kernel=_kernel(target, micro, len(product.axes), columns),
+        kernel=_kernel(target, micro, len(product.axes), (rows, columns)),
         operands=(
             product.a, product.b, product.output, *(step.Read(value) for value in product.extras),
         ),
@@ -95,12 +95,16 @@ def _bytes_of_one(size: tuple[Extent, Extent, Extent], element_bytes: int) -> Ex
     return dim.mul(dim.add(moved, dim.mul(rows, columns)), element_bytes)
 
 
-def _kernel(target: Target, micro: tiles.Micro, axes: int, columns: Extent) -> step.Kernel:
-    widths = _widths(target, micro, columns)
-    symbol = f"matmul_{micro.tag()}_a{axes}_{''.join(width.tag() for width in widths)}"
+def _kernel(
+    target: Target, micro: tiles.Micro, axes: int, size: tuple[Extent, Extent]
+) -> step.Kernel:
+    rows, columns = size
+    runs = packing.runs(rows, dim.ceildiv(rows, _BLOCK_ROWS))
+    # More than eight rows would lie in too few places of the first cache for usual strides.
+    strips = [tiles.strips(target, width, runs, 8) for width in _widths(target, micro, columns)]
+    symbol = f"matmul_{micro.tag()}_a{axes}_{packing.tag(strips)}"
     module = Module(target)
-    kernel = _Kernel(module, symbol, micro, (axes, widths))
-    kernel.write()
+    _Kernel(module, symbol, micro, (axes, strips)).write()
     return step.Kernel(symbol, module.text())
 
 
@@ -125,18 +129,13 @@ class _Kernel:
         module: Module,
         symbol: str,
         micro: tiles.Micro,
-        shape: tuple[int, list[tiles.Width]],
+        shape: tuple[int, list[tiles.Strips]],
     ) -> None:
-        axes, self.widths = shape
+        axes, strips = shape
         self.module, self.micro = module, micro
         self.lanes = tiles.lanes_of(module.target, micro.element)
         self.main = tiles.widest(module.target)
-        self.panels = {
-            width: tiles.panel(
-                module, micro, width, min(8, tiles.most_rows(module.target, width.vectors))
-            )
-            for width in self.widths
-        }
+        self.panels = packing.panels(module, micro, strips)
         self.pack = _packer(module, micro.element, self.main)
         self.f = module.kernel(symbol)
         self.axes = axes

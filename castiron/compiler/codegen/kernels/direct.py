@@ -83,10 +83,12 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
         packed = [packing.pack_vector(part, columns) for part in parts]
         operands.append(step.Packed(np.concatenate(packed)))
     collide = gemm.rows_collide(geometry.columns.stride * geometry.channels * 4)
+    runs = packing.runs(run, 1)
+    strips = packing.strips(target, columns, runs, 8 if collide else 0)
     pixels = dim.product([geometry.batch, geometry.rows.output, geometry.columns.output])
     return step.Step(
         name=convolution.name,
-        kernel=_kernel(target, micro, columns, (is_padded, collide)),
+        kernel=_kernel(target, micro, columns, (strips, is_padded)),
         operands=(*operands, *convolution.extras),
         params=_params(convolution, columns, cut, is_padded),
         units=dim.product([geometry.batch, cut.bands, cut.groups]),
@@ -178,15 +180,16 @@ def _params(
     return tuple(numbers[name] for name in _NUMBERS)
 
 
+_Text = tuple[tuple[tiles.Strips, ...], bool]  # strips, and whether bands are copied
+
+
 def _kernel(
-    target: Target, micro: tiles.Micro, columns: packing.Columns, flags: tuple[bool, bool]
+    target: Target, micro: tiles.Micro, columns: packing.Columns, text: _Text
 ) -> step.Kernel:
-    is_padded, collide = flags
-    marks = f"{'z' if is_padded else ''}{'h8' if collide else ''}"
-    symbol = f"conv_{micro.tag()}_{columns.tag()}{marks}"
+    strips, is_padded = text
+    symbol = f"conv_{micro.tag()}_{packing.tag(strips)}{'z' if is_padded else ''}"
     module = Module(target)
-    kernel = _Kernel(module, symbol, micro, columns, flags)
-    kernel.write()
+    _Kernel(module, symbol, micro, columns, text).write()
     return step.Kernel(symbol, module.text())
 
 
@@ -199,11 +202,11 @@ class _Kernel:
         symbol: str,
         micro: tiles.Micro,
         columns: packing.Columns,
-        flags: tuple[bool, bool],
+        text: _Text,
     ) -> None:
         self.micro, self.columns = micro, columns
-        self.main = packing.panels(module, micro, columns, limit=8 if flags[1] else 0)
-        self.copy = bands.band_copier(module) if flags[0] else None
+        self.panels = packing.panels(module, micro, text[0])
+        self.copy = bands.band_copier(module) if text[1] else None
         self.f = module.kernel(symbol)
         names = ["a", "b", "c"] + (["bias"] if micro.has_bias else [])
         if micro.epilogue:
@@ -279,9 +282,9 @@ class _Kernel:
 
     def _call(self, now: dict[str, Value], number: Value) -> None:
         f = self.f
-        for width, panel in self.main.items():
+        for width, panel in self.panels.items():
             is_rest = width == self.columns.rest
-            has_both = len(self.main) == 2
+            has_both = len(self.panels) == 2
             condition = (number >= now["full"]) if is_rest else (number < now["full"])
             labels = ["rows", *(label for _, label in tiles.parameters(self.micro, width))]
             args = [now[label] for label in labels]

@@ -72,6 +72,12 @@ def lower(product: Product, target: Target) -> step.Step:
     run = None if isinstance(product.rows, Dim) else product.rows
     columns = packing.columns(count, target, micro.element, rows=run)
     cut = divide(product.rows, depth, columns, target)
+    strips = packing.strips(
+        target,
+        columns,
+        packing.runs(product.rows, cut.blocks),
+        8 if rows_collide(product.a_row) else 0,
+    )
     size = micro.size_bytes
     operands: list[step.Read | step.Write | step.Packed] = [
         product.input,
@@ -83,7 +89,7 @@ def lower(product: Product, target: Target) -> step.Step:
     operands += [step.Read(value) for value in product.extras]
     return step.Step(
         name=product.name,
-        kernel=_kernel(target, micro, columns, rows_collide(product.a_row)),
+        kernel=_kernel(target, micro, columns, strips),
         operands=tuple(operands),
         params=(
             product.rows,
@@ -125,11 +131,14 @@ def rows_collide(a_row: Extent) -> bool:
 
 
 def _kernel(
-    target: Target, micro: tiles.Micro, columns: packing.Columns, collide: bool
+    target: Target,
+    micro: tiles.Micro,
+    columns: packing.Columns,
+    strips: tuple[tiles.Strips, ...],
 ) -> step.Kernel:
     module = Module(target)
-    symbol = f"gemm_{micro.tag()}_{columns.tag()}{'h8' if collide else ''}"
-    panels = packing.panels(module, micro, columns, limit=8 if collide else 0)
+    symbol = f"gemm_{micro.tag()}_{packing.tag(strips)}"
+    panels = packing.panels(module, micro, strips)
     _write(module.kernel(symbol), micro, columns, panels)
     return step.Kernel(symbol, module.text())
 

@@ -7,12 +7,15 @@ rest; what does not fill a register is padded with zeros in packed panels and ma
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from castiron.compiler.codegen.kernels import tiles
 from castiron.compiler.codegen.loop import Function, Module
 from castiron.compiler.target import Target
+from castiron.graph.graph import Extent
+from castiron.tensor.dim import Dim
 
 # Cycles that an element of A and a register of B cost beside the multiplications of a strip.
 _A_CYCLES = 0.1
@@ -44,11 +47,6 @@ class Columns:
     def last_columns(self) -> int:
         """Columns in the last vector of the rest; ``lanes`` when it is full."""
         return (self.count - 1) % self.lanes + 1
-
-    def tag(self) -> str:
-        """The part of a symbol that names the widths used."""
-        main = f"w{self.main}" if self.full else "w0"
-        return f"{main}r{self.rest.tag()}" if self.rest else main
 
 
 def columns(
@@ -86,18 +84,35 @@ def _time(target: Target, width: int, rows: int | None) -> float:
     return strips * (busy + _A_CYCLES * height + _B_CYCLES * width) / run
 
 
-def panels(
-    module: Module, micro: tiles.Micro, cut: Columns, *, limit: int = 0
-) -> dict[tiles.Width, Function]:
-    """The panel functions that the cover needs; strips of at most ``limit`` rows if given."""
+def strips(
+    target: Target, cut: Columns, runs: Sequence[int] | None, limit: int = 0
+) -> tuple[tiles.Strips, ...]:
+    """The strips of every width of the cover, for panels of ``runs`` rows (None: any number)."""
     widths = [tiles.Width(cut.main)] if cut.full else []
     if cut.rest:
         widths.append(cut.rest)
-    found = {}
-    for width in widths:
-        tallest = tiles.most_rows(module.target, width.vectors)
-        found[width] = tiles.panel(module, micro, width, min(limit or tallest, tallest))
-    return found
+    return tuple(tiles.strips(target, width, runs, limit) for width in widths)
+
+
+def tag(cuts: Sequence[tiles.Strips]) -> str:
+    """The part of a symbol that names widths and heights."""
+    return "".join(cut.tag() for cut in cuts)
+
+
+def panels(
+    module: Module, micro: tiles.Micro, cuts: Sequence[tiles.Strips]
+) -> dict[tiles.Width, Function]:
+    """A panel function for each width."""
+    return {cut.width: tiles.panel(module, micro, cut) for cut in cuts}
+
+
+def runs(rows: Extent, parts: Extent) -> tuple[int, ...] | None:
+    """How many rows a part can have when ``rows`` are cut evenly; None when it is not known."""
+    if isinstance(rows, Dim) or isinstance(parts, Dim):
+        return None
+    if not parts:
+        return ()
+    return tuple(sorted({rows // parts, -(-rows // parts)}))
 
 
 def pack(matrix: np.ndarray, cut: Columns) -> np.ndarray:

@@ -232,13 +232,37 @@ def strip(module: Module, micro: Micro, width: Width, rows: int) -> Function:
     return _Strip(module, micro, width, rows).write()
 
 
-def panel(module: Module, micro: Micro, width: Width, rows: int | None = None) -> Function:
-    """The function that computes any number of rows of one panel, in balanced strips.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Strips:
+    """How one width of panels is cut: at most ``tallest`` rows, only the ``heights`` that occur."""
 
-    ``rows`` is the tallest strip; by default the tallest that fits the registers.
-    """
-    tallest = rows or most_rows(module.target, width.vectors)
-    strips = {height: strip(module, micro, width, height) for height in range(1, tallest + 1)}
+    width: Width
+    tallest: int
+    heights: tuple[int, ...]
+
+    def tag(self) -> str:
+        """The part of a symbol that names width and heights."""
+        whole = self.heights == tuple(range(1, self.tallest + 1))
+        listed = f"to{self.tallest}" if whole else "_".join(map(str, self.heights))
+        return f"w{self.width.tag()}h{listed}"
+
+
+def strips(target: Target, width: Width, runs: Sequence[int] | None, limit: int = 0) -> Strips:
+    """The strips for panels of ``runs`` rows (None: any number), ``limit`` rows at most if set."""
+    tallest = min(limit or 64, most_rows(target, width.vectors))
+    if runs is None:
+        return Strips(width, tallest, tuple(range(1, tallest + 1)))
+    heights = set()
+    for run in runs:
+        count = -(-run // tallest)
+        heights |= {run // count, -(-run // count)} if count else set()
+    return Strips(width, tallest, tuple(sorted(heights)))
+
+
+def panel(module: Module, micro: Micro, cut: Strips) -> Function:
+    """The function that computes one panel, its rows cut into balanced strips."""
+    width, tallest = cut.width, cut.tallest
+    functions = {height: strip(module, micro, width, height) for height in cut.heights}
     params = [(I64, "rows"), *parameters(micro, width)]
     f = module.function(f"panel_{width.tag()}", params)
     at = {label: value for (_, label), value in zip(params, f.params, strict=True)}
@@ -252,7 +276,7 @@ def panel(module: Module, micro: Micro, width: Width, rows: int | None = None) -
         for height, number in ((low + 1, high_strips), (low, count - high_strips)):
             with f.loop(0, number, carry=list(places.values())) as turn:
                 now = {**at, **dict(zip(places, turn.carried, strict=True))}
-                _dispatch(f, strips, height, [now[label] for _, label in params[1:]])
+                _dispatch(f, functions, height, [now[label] for _, label in params[1:]])
                 if finish:
                     columns = _columns(f, micro, width, at)
                     epilogues.call_finisher(f, finish, now, (height, columns))
@@ -287,8 +311,8 @@ def _moved(
 
 
 def _dispatch(
-    f: Function, strips: dict[int, Function], height: Value, args: Sequence[Value]
+    f: Function, functions: dict[int, Function], height: Value, args: Sequence[Value]
 ) -> None:
-    for rows, function in strips.items():
+    for rows, function in functions.items():
         with f.when(height.equals(rows)):
             f.call(function, args)

@@ -122,7 +122,7 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     pixels = dim.product([geometry.batch, geometry.rows.output, geometry.columns.output])
     return step.Step(
         name=convolution.name,
-        kernel=_kernel(target, convolution, columns),
+        kernel=_kernel(target, convolution, columns, packing.runs(count, cut.blocks)),
         operands=tuple(operands),
         params=(
             geometry.rows.size, geometry.columns.size,
@@ -164,13 +164,20 @@ def _divide(geometry: Geometry, outputs: int, count: Extent, columns: packing.Co
     return Cut(most, blocks, groups)
 
 
-def _kernel(target: Target, convolution: Convolution, columns: packing.Columns) -> step.Kernel:
+def _kernel(
+    target: Target,
+    convolution: Convolution,
+    columns: packing.Columns,
+    runs: tuple[int, ...] | None,
+) -> step.Kernel:
     epilogue = convolution.epilogue
     has_bias = convolution.bias is not None
-    marks = f"{columns.tag()}{'b' if has_bias else ''}{epilogues.tag(epilogue)}"
+    strips = packing.strips(target, columns, runs)
+    marks = f"{packing.tag(strips)}{'b' if has_bias else ''}{epilogues.tag(epilogue)}"
     symbol = f"winograd{convolution.outputs}_{marks}"
     module = Module(target)
-    _Kernel(module, symbol, columns, (convolution.outputs, has_bias, epilogue)).write()
+    shape = (convolution.outputs, has_bias, epilogue)
+    _Kernel(module, symbol, columns, (shape, strips)).write()
     return step.Kernel(symbol, module.text())
 
 
@@ -293,13 +300,13 @@ class _Kernel:
         module: Module,
         symbol: str,
         columns: packing.Columns,
-        shape: tuple[int, bool, epilogues.Epilogue | None],
+        text: tuple[tuple[int, bool, epilogues.Epilogue | None], tuple[tiles.Strips, ...]],
     ) -> None:
-        self.outputs, self.has_bias, self.epilogue = shape
+        (self.outputs, self.has_bias, self.epilogue), strips = text
         self.products = (self.outputs + 2) ** 2
         self.columns = columns
         self.micro = tiles.Micro()
-        self.panels = packing.panels(module, self.micro, columns)
+        self.panels = packing.panels(module, self.micro, strips)
         self.copy = bands.band_copier(module)
         self.transform = _input_function(module, self.outputs)
         self.stores = {
