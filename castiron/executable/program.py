@@ -5,14 +5,13 @@ stages. A native stage is a table of dims, a table of buffers and a table of ste
 stage names the bytes of a small model for the reference evaluator. ``binding.py`` (runtime) turns
 a native stage into step records for given symbol values; ``encode.py`` (compiler) writes it.
 
-The bytes are a nest of tuples in a tagged form that decodes with ``struct`` and ``array`` alone,
-since the load path imports nothing else.
+The bytes are a nest of tuples in a tagged form that decodes with ``struct`` alone, since the load
+path imports next to nothing (``array`` would bring ``collections``, two milliseconds).
 """
 
 from __future__ import annotations
 
 import struct
-from array import array
 
 from castiron import errors
 
@@ -187,8 +186,17 @@ def _stage(fields: tuple) -> NativeStage | InterpretedStage:  # type: ignore[typ
     return native
 
 
-def _ints(values: Sequence[int]) -> array[int]:
-    return array("q", values)
+class _Ints:
+    """Numbers to be written as one run of words."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = values
+
+
+def _ints(values: Sequence[int]) -> _Ints:
+    return _Ints(values)
 
 
 def _write(item: object, parts: list[bytes]) -> None:
@@ -196,8 +204,9 @@ def _write(item: object, parts: list[bytes]) -> None:
         parts.append(struct.pack("<cI", b"T", len(item)))
         for part in item:
             _write(part, parts)
-    elif isinstance(item, array):
-        parts.append(struct.pack("<cI", b"Q", len(item)) + item.tobytes())
+    elif isinstance(item, _Ints):
+        count = len(item.values)
+        parts.append(struct.pack(f"<cI{count}q", b"Q", count, *item.values))
     elif isinstance(item, str):
         data = item.encode()
         parts.append(struct.pack("<cI", b"S", len(data)) + data)
@@ -215,9 +224,7 @@ def _read(data: memoryview, at: int) -> tuple:  # type: ignore[type-arg]
     if length > len(data) - at:
         raise ValueError(f"length {length} at byte {at} passes the end")
     if kind == b"Q":
-        numbers = array("q")
-        numbers.frombytes(data[at : at + 8 * length])
-        return numbers, at + 8 * length
+        return data[at : at + 8 * length].cast("q"), at + 8 * length
     if kind == b"S":
         return data[at : at + length].tobytes().decode(), at + length
     if kind != b"T":

@@ -7,7 +7,7 @@ bounded cache, so a shape seen before costs one lookup. ``instance.py`` continue
 
 from __future__ import annotations
 
-from array import array
+import ctypes
 
 from castiron import errors
 from castiron.executable import abi, placement, program
@@ -33,13 +33,13 @@ class Binding:
 
     def __init__(
         self,
-        steps: array[int],
+        steps: ctypes.Array[ctypes.c_int64],
         num_steps: int,
         sizes: tuple[int, int],
         shapes: list[tuple[int, ...]],
     ) -> None:
         self.steps = steps
-        self.steps_address = steps.buffer_info()[0]
+        self.steps_address = ctypes.addressof(steps)
         self.num_steps = num_steps
         self.arena_bytes, self.scratch_bytes = sizes
         self.write_shapes = shapes
@@ -80,8 +80,8 @@ def _records(
     values: list[int],
     offsets: Sequence[int],
     kernels: Sequence[int],
-) -> array[int]:
-    words = array("q")
+) -> ctypes.Array[ctypes.c_int64]:
+    words: list[int] = []
     steps, at = stage.steps, 0
     for _ in range(stage.num_steps):
         kernel, units, grain, num_operands, num_params = steps[at : at + 5]
@@ -100,7 +100,7 @@ def _records(
         record += [values[row] for row in steps[at : at + num_params]]
         at += num_params
         words.extend(record)
-    return words
+    return (ctypes.c_int64 * len(words))(*words)
 
 
 class BindingCache:
