@@ -113,7 +113,8 @@ class Graph:
 
 def constant_type(array: np.ndarray) -> TensorType:
     """The type of a constant, with contents when it is a small integer tensor."""
-    dtype = dtypes.named(array.dtype.name) if array.dtype.kind in "biuf" else dtypes.STRING
+    is_known = array.dtype.kind in "biuf" or array.dtype.name == "bfloat16"
+    dtype = dtypes.named(array.dtype.name) if is_known else dtypes.STRING
     contents = None
     if array.dtype.kind in "iub" and array.size <= 64 and array.ndim <= 1:
         contents = tuple(int(item) for item in array.reshape(-1))

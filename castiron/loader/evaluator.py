@@ -19,6 +19,7 @@ from onnx.reference import ReferenceEvaluator
 from castiron.graph import graph as graphs
 from castiron.loader import (
     evaluator_fixes,
+    evaluator_missing,
     evaluator_quantized,
     evaluator_windows,
     onnx_draft,
@@ -27,6 +28,7 @@ from castiron.loader import (
 
 OPS: list[type[Any]] = [
     *evaluator_fixes.OPS,
+    *evaluator_missing.OPS,
     *evaluator_quantized.OPS,
     *evaluator_windows.OPS,
 ]

@@ -16,6 +16,14 @@ from castiron.loader.onnx_draft import Draft
 # Ops without an ONNX schema that onnx_contrib decomposes or the evaluator runs.
 _SCHEMALESS = {"com.microsoft"}
 
+# Ops with a schema that nothing here can run, and what to do instead.
+_NEITHER = {
+    "Gradient": "export the gradient as ordinary ops",
+    "ZipMap": "export the classifier with zipmap switched off",
+    "CastMap": "give the map's values as a tensor",
+    "CategoryMapper": "use ai.onnx.ml::LabelEncoder",
+}
+
 # Withdrawn forms that onnx_versions still rewrites.
 _REPLACED = {"GroupNormalization", "Scatter", "Upsample"}
 
@@ -63,6 +71,8 @@ def node_problems(draft: Draft, supported: frozenset[str], types: Mapping[str, s
         schema = onnx.defs.get_schema(draft.op, draft.version, draft.domain)
     except onnx.defs.SchemaError:
         return [_unknown(draft, types, _names_in(draft.domain))]
+    if draft.domain and draft.op in _NEITHER:
+        return [f"{draft.label} has no kernel and no evaluator; {_NEITHER[draft.op]}"]
     if schema.deprecated and draft.op not in _REPLACED:
         return [f"{draft.label} is withdrawn from this opset; export the model again"]
     return [*_count_problems(draft, schema, types), *_attr_problems(draft, schema)]

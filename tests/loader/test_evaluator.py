@@ -256,3 +256,20 @@ def test_a_scan_goes_backwards_along_any_axis() -> None:
     feeds = {"s0": np.zeros(2, np.float32), "xs": noise(2, 3)}
     for left, right in zip(models.answers(load(proto), feeds), judged(proto, feeds), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-6)
+
+
+def test_global_lp_pool_and_max_roi_pool() -> None:
+    _check(models.node("GlobalLpPool", ["x"], ["y"], p=3), {"x": noise(2, 3, 4, 5)})
+    rois = np.asarray([[0, 1, 1, 6, 4], [1, 0, 2, 3, 7], [1, 5, 5, 5, 5]], np.float32)
+    attrs = {"pooled_shape": [2, 3], "spatial_scale": 0.9}
+    feeds = {"x": noise(2, 2, 8, 9), "r": rois}
+    _check(models.node("MaxRoiPool", ["x", "r"], ["y"], **attrs), feeds)
+
+
+def test_multinomial_follows_its_weights_and_its_seed() -> None:
+    logits = np.log(np.asarray([[0.9, 0.1], [0.2, 0.8]], np.float32))
+    node = graph.Node("Multinomial", ("x",), ("y",), {"sample_size": 4000, "seed": 1.5})
+    (found,) = evaluator.evaluate_node(node, [logits])
+    np.testing.assert_allclose(found.mean(axis=1), [0.1, 0.8], atol=0.03)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, evaluator.evaluate_node(node, [logits])[0])

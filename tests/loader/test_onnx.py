@@ -212,3 +212,25 @@ def test_bytes_that_are_no_model_are_refused() -> None:
 def test_a_missing_file_is_refused_by_name() -> None:
     with pytest.raises(errors.LoadError, match=r"no-such-model\.onnx"):
         load("no-such-model.onnx")
+
+
+def test_types_of_ops_without_a_rule_come_from_onnx() -> None:
+    loaded = load(_branches(10))
+    assert str(loaded.dtype("y")) == "float32"
+
+
+def test_an_output_of_a_kind_that_cannot_be_handed_out_is_refused() -> None:
+    split = models.node("SplitToSequence", ["x"], ["y"])
+    proto = models.model([split], [models.value("x", [2])], ["y"])
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None))
+    proto.graph.output[0].type.CopyFrom(kind)
+    with pytest.raises(errors.LoadError, match="output 'y' is of sequence_type"):
+        load(proto)
+
+
+def test_an_op_that_nothing_runs_is_refused_with_a_remedy() -> None:
+    node = models.node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[1])
+    proto = models.model([node], [models.value("x", [1, 1])], ["y"])
+    proto.opset_import.add(domain="ai.onnx.ml", version=3)
+    with pytest.raises(errors.LoadError, match="zipmap switched off"):
+        load(proto)

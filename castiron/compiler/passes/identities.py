@@ -20,7 +20,9 @@ def same_value(_: Rewriter, node: Node) -> Answer:
 
 
 def dropout(rewriter: Rewriter, node: Node) -> Answer:
-    """At inference the data pass; a mask that is read is all true."""
+    """At inference the data pass; a mask that is read is all true. Training mode stays."""
+    if any(node.inputs[2:]):
+        return None
     if len(node.outputs) > 1 and node.outputs[1]:
         shape = rewriter.shape(node.inputs[0])
         if rewriter.uses[node.outputs[1]] and shape is None:

@@ -39,6 +39,8 @@ _ALONG, _STILL, _EITHER = "a", "s", "e"
 
 def gap(node: Node, graph: Graph) -> str | None:
     """Why there is no kernel for this elementwise node, or None."""
+    if node.op == "Dropout" and any(node.inputs[2:]):
+        return "Dropout in training mode"
     expression = elementwise.expression_of(node, graph)
     if expression is None:
         return f"no expression for {node.op} of these dtypes"
