@@ -28,6 +28,7 @@ from castiron.compiler.codegen.kernels import (
     searching,
     softmax,
     sorting,
+    transposed,
     transpose,
 )
 from castiron.compiler.target import Target
@@ -47,6 +48,7 @@ GAPS: dict[str, Gap] = {
     **dict.fromkeys(softmax.OPS, softmax.gap),
     **dict.fromkeys(fused.OPS, fused.gap),
     "Conv": convolution.gap,
+    "ConvTranspose": transposed.gap,
     "Gemm": matmul.gap,
     "MatMul": matmul.gap,
     **dict.fromkeys(movement.OPS, movement.gap),
@@ -71,6 +73,7 @@ LOWERINGS: dict[str, Lower] = {
     **dict.fromkeys(softmax.OPS, softmax.lower),
     **dict.fromkeys(fused.OPS, fused.lower),
     "Conv": convolution.lower,
+    "ConvTranspose": transposed.lower,
     "Gemm": matmul.lower,
     "MatMul": matmul.lower,
     **dict.fromkeys(movement.OPS, movement.lower),

@@ -48,9 +48,20 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
         return step.Lowered((_pointwise(node, graph, target, shape),))
     bias, epilogue, extras = bias_and_epilogue(node, graph)
     if depthwise.fits(shape):
-        places = (step.Read(node.inputs[0]), step.Write(node.outputs[0]))
-        operands = (node.name or node.op, *places, extras)
-        one = depthwise.lower(shape, weights, bias, operands, (epilogue, target))
+        one = depthwise.lower(
+            depthwise.Convolution(
+                name=node.name or node.op,
+                input=step.Read(node.inputs[0]),
+                output=step.Write(node.outputs[0]),
+                geometry=shape,
+                weights=weights,
+                bias=bias,
+                strides=direct.dense_strides(shape),
+                epilogue=epilogue,
+                extras=tuple(step.Read(value) for value in extras),
+            ),
+            target,
+        )
         return step.Lowered((one,))
     outputs = 0
     if winograd.fits(shape):

@@ -64,16 +64,27 @@ def fits(geometry: Geometry) -> bool:
     return 1 < geometry.group == geometry.channels == geometry.filters and taps <= _MOST_TAPS
 
 
-def lower(
-    geometry: Geometry,
-    weights: np.ndarray,
-    bias: np.ndarray | None,
-    operands: tuple[str, step.Read, step.Write, tuple[str, ...]],
-    rest: tuple[epilogues.Epilogue | None, Target],
-) -> step.Step:
-    """The convolution as one step; operands are (name, input, output, epilogue's values)."""
-    name, source, output, extras = operands
-    epilogue, target = rest
+@dataclasses.dataclass(frozen=True, slots=True)
+class Convolution:
+    """One convolution; ``weights`` is [channels, rows, columns] or has axes of extent 1 between.
+
+    ``strides`` are the bytes from one image, one row and one pixel of the output to the next.
+    """
+
+    name: str
+    input: step.Read
+    output: step.Write
+    geometry: Geometry
+    weights: np.ndarray
+    bias: np.ndarray | None
+    strides: tuple[Extent, Extent, Extent]
+    epilogue: epilogues.Epilogue | None = None
+    extras: tuple[step.Read, ...] = ()
+
+
+def lower(convolution: Convolution, target: Target) -> step.Step:
+    """The convolution as one step."""
+    geometry, bias = convolution.geometry, convolution.bias
     lanes = target.vector_lanes_f32
     shape = Shape(
         rows=_numbers(geometry.rows),
@@ -81,7 +92,7 @@ def lower(
         tile=(1, 8) if geometry.rows.output == 1 else (2, 4),
         masked=geometry.channels < lanes,
         has_bias=bias is not None,
-        epilogue=epilogue,
+        epilogue=convolution.epilogue,
     )
     spans = shape.span(*shape.tile)
     pixel = geometry.channels * 4
@@ -89,16 +100,19 @@ def lower(
     pixels = dim.product([geometry.batch, geometry.rows.output, geometry.columns.output])
     blocks = _blocks(geometry, shape, tile_rows)
     return step.Step(
-        name=name,
+        name=convolution.name,
         kernel=_kernel(target, shape),
         operands=(
-            source, step.Packed(_pack(weights, bias, lanes)), output,
-            *(step.Read(value) for value in extras),
+            convolution.input,
+            step.Packed(_pack(convolution.weights, bias, lanes)),
+            convolution.output,
+            *convolution.extras,
         ),
         params=(
             geometry.rows.size, geometry.columns.size, geometry.rows.output,
             geometry.columns.output, geometry.rows.before, geometry.columns.before,
             geometry.channels, tile_rows, blocks,
+            *convolution.strides,
         ),
         units=dim.mul(geometry.batch, blocks),
         scratch_bytes=(spans[0] + 1) * spans[1] * pixel,
@@ -144,8 +158,8 @@ def _kernel(target: Target, shape: Shape) -> step.Kernel:
 class _Tile:
     """A function that computes one tile of a fixed size for all channels.
 
-    Parameters: a pointer for each input row, weights, c, pixel_bytes, y_row, channels, then for
-    edge tiles ``before`` and ``after``: columns of the patch outside the image on either side.
+    Parameters: a pointer for each input row, weights, c, bytes of an input pixel, of an output row
+    and an output pixel, channels, then for edge tiles ``before`` and ``after``: columns of the patch outside the image on either side.
     """
 
     def __init__(self, module: Module, shape: Shape, size: tuple[int, int], edge: bool) -> None:
@@ -154,7 +168,8 @@ class _Tile:
         num_extras = len(shape.epilogue.kinds) if shape.epilogue else 0
         params = [(PTR, f"x{n}") for n in range(self.spans[0])]
         params += [(PTR, "weights"), (PTR, "c")]
-        params += [(I64, "pixel"), (I64, "y_row"), (I64, "channels")]
+        params += [(I64, "pixel"), (I64, "y_row"), (I64, "y_pixel")]
+        params += [(I64, "channels")]
         params += [(I64, "before"), (I64, "after")] if edge else []
         params += [(PTR, f"e{n}") for n in range(num_extras)]
         name = f"tile_{size[0]}x{size[1]}{'e' if edge else ''}"
@@ -176,7 +191,8 @@ class _Tile:
 
     def write(self) -> Function:
         f, at = self.f, self.at
-        self.steps = {n: at["pixel"] * n for n in range(max(self.spans[1], self.size[1]))}
+        self.steps = {n: at["pixel"] * n for n in range(self.spans[1])}
+        self.y_steps = {n: at["y_pixel"] * n for n in range(self.size[1])}
         last = f.maximum(at["channels"] - self.lanes, 0)
         stride = (self.shape.taps + self.shape.has_bias) * self.lanes * 4
         with f.loop(0, at["channels"], self.lanes, carry=[at["weights"]]) as turn:
@@ -258,7 +274,7 @@ class _Tile:
         for (row, column), total in sums.items():
             value = total
             below = at["y_row"] * row if row else 0
-            across = self.steps[column] + start if column else start
+            across = self.y_steps[column] + start if column else start
             if epilogue:
                 extras = [at[f"e{n}"] for n in range(len(epilogue.kinds))]
                 pointers = self._extras(epilogue, extras, (below, across, start))
@@ -310,6 +326,7 @@ class _Kernel:
         names += [f"e{n}" for n in range(len(shape.epilogue.kinds) if shape.epilogue else 0)]
         numbers = (
             "height width out_rows out_columns row_before column_before channels tile_rows blocks"
+            " y_image y_line y_pixel"
         ).split()
         args = f.params[0]
         self.at = {name: f.argument(args, n, PTR) for n, name in enumerate(names)}
@@ -355,10 +372,9 @@ class _Kernel:
         before = f.maximum(0 - left, 0)
         after = f.maximum(left + span - at["width"], 0)
         here = {**at, "before": before, "after": after}
-        out = (image * at["out_rows"] + place[0]) * at["out_columns"] + place[1]
-        down = out * at["pixel"]
+        down = image * at["y_image"] + place[0] * at["y_line"] + place[1] * at["y_pixel"]
         here["c"] = f.offset(at["c"], down)
-        here["y_row"] = at["out_columns"] * at["pixel"]
+        here["y_row"] = at["y_line"]
         kinds = self.shape.epilogue.kinds if self.shape.epilogue else ()
         for n, kind in enumerate(kinds):
             if kind == epilogues.FULL:
