@@ -48,7 +48,7 @@ def gap(node: Node, graph: Graph) -> str | None:
         return f"{node.op} with a second output"
     reason = pointwise.supported(expression)
     if reason:
-        return f"there is no {reason}"
+        return f"no code for {reason}"
     if any(graph.types[value].shape is None for value in (*node.inputs, node.outputs[0]) if value):
         return "shapes of unknown rank"
     form = _form(node, graph, expression)
