@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -32,10 +33,11 @@ class MaxRoiPool(OpRun):
             left, top, right, bottom = (round_half_away(v * spatial_scale) for v in roi[1:5])
             rows = _bins(top, bottom, (height, image.shape[1]))
             columns = _bins(left, right, (width, image.shape[2]))
-            for i, (y0, y1) in enumerate(rows):
-                for j, (x0, x1) in enumerate(columns):
-                    if y1 > y0 and x1 > x0:
-                        out[row, :, i, j] = image[:, y0:y1, x0:x1].max(axis=(1, 2))
+            for (i, (y0, y1)), (j, (x0, x1)) in itertools.product(
+                enumerate(rows), enumerate(columns)
+            ):
+                cells = image[:, y0:y1, x0:x1]
+                out[row, :, i, j] = cells.max(axis=(1, 2)) if cells.size else 0
         return (out,)
 
 
