@@ -321,3 +321,50 @@ def test_real_models_give_the_same_numbers(
     found = run_graph.run(after, inputs)
     for key, array in wanted.items():
         np.testing.assert_allclose(found[key], array, rtol=1e-3, atol=1e-4)
+
+
+def test_padding_by_zeros_joins_the_convolution() -> None:
+    b = Builder()
+    x = b.input("x", ("n", 2, 8))
+    padded = b.add("Pad", x, b.ints(0, 0, 1, 0, 0, 2))
+    y = b.add("Conv", padded, b.constant(_numbers(3, 2, 3)), strides=(2,), pads=(1, 0))
+    node = _only(_simple(b.graph(y), x=_numbers(2, 2, 8)))
+    assert node.attrs["pads"] == (2, 2)
+
+
+def test_padding_that_is_not_of_zeros_stays() -> None:
+    b = Builder()
+    x = b.input("x", ("n", 2, 8))
+    padded = b.add("Pad", x, b.ints(0, 0, 1, 0, 0, 2), b.constant(1.0))
+    y = b.add("Conv", padded, b.constant(_numbers(3, 2, 3)))
+    assert _ops(_simple(b.graph(y), x=_numbers(2, 2, 8))) == ["Pad", "Conv"]
+
+
+@pytest.mark.parametrize("to, ops", [(11, ["Cast"]), (7, ["Cast", "Cast"])])
+def test_a_cast_through_a_wider_dtype_is_one_cast(to: int, ops: list[str]) -> None:
+    b = Builder()
+    y = b.add("Cast", b.add("Cast", b.input("x", ("n",)), to=to), to=6)
+    assert _ops(_simple(b.graph(y), x=_numbers(4) * 9)) == ops
+
+
+def test_a_dropout_that_trains_stays() -> None:
+    b = Builder()
+    y = b.add("Dropout", b.input("x", ("n",)), "", b.input("t", (), "bool"))
+    assert _ops(simplify(b.graph(y))) == ["Dropout"]
+
+
+def test_a_range_of_whole_floats_needs_no_inputs() -> None:
+    b = Builder()
+    x = b.input("x", ("n", 3))
+    count = b.add("Gather", b.add("Shape", x), b.constant(0, "int64"), axis=0)
+    y = b.add("Range", b.constant(0.0), b.add("Cast", count, to=1), b.constant(1.0))
+    node = _only(_simple(b.graph(y), x=_numbers(4, 3)))
+    assert (node.inputs, node.attrs["dtype"]) == ((), "float32")
+
+
+def test_extents_that_data_decide_may_broadcast() -> None:
+    b = Builder()
+    picked = b.add("NonZero", b.input("x", ("n",), "int64"))
+    y = b.add("Add", picked, b.input("z", (1, "m"), "int64"))
+    graph = _simple(b.graph(y), x=np.array([0, 3, 0]), z=np.array([[5, 6, 7]]))
+    assert _ops(graph) == ["NonZero", "Add"]

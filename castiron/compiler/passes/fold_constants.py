@@ -22,7 +22,7 @@ Evaluate = Callable[[Node, Sequence["np.ndarray | None"]], "list[np.ndarray]"]
 GROWTH_BYTES = 4 << 20
 NEVER = frozenset({
     "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial",
-    "Bernoulli", "If", "Loop", "Scan", "SequenceMap", "Fused", "Interpreted",
+    "Bernoulli", "Dropout", "If", "Loop", "Scan", "SequenceMap", "Fused", "Interpreted",
 })  # fmt: skip
 
 

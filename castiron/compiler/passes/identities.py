@@ -21,7 +21,7 @@ def same_value(_: Rewriter, node: Node) -> Answer:
 
 def dropout(rewriter: Rewriter, node: Node) -> Answer:
     """At inference the data pass; a mask that is read is all true. Training mode stays."""
-    if any(node.inputs[2:]):
+    if any(node.inputs[2:]) and uniform(rewriter, node.inputs[2]) != 0:
         return None
     if len(node.outputs) > 1 and node.outputs[1]:
         shape = rewriter.shape(node.inputs[0])
@@ -34,10 +34,24 @@ def dropout(rewriter: Rewriter, node: Node) -> Answer:
 
 
 def cast(rewriter: Rewriter, node: Node) -> Answer:
-    """A cast to the dtype that the data have."""
+    """To the dtype that the data have; of a cast that lost nothing."""
     dtype = type_of(rewriter, node.inputs[0]).dtype
     wanted = type_of(rewriter, node.outputs[0]).dtype
-    return node.inputs[0] if dtype is not None and dtype is wanted else None
+    if dtype is not None and dtype is wanted:
+        return node.inputs[0]
+    inner = rewriter.makers.get(node.inputs[0])
+    if inner is None or inner.op != "Cast" or dtype is None or node.op != "Cast":
+        return None
+    before = type_of(rewriter, inner.inputs[0]).dtype
+    return _with_inputs(node, inner.inputs) if before and _is_lossless(before, dtype) else None
+
+
+def _is_lossless(before: dtypes.DType, after: dtypes.DType) -> bool:
+    """Whether every value of the one dtype is a value of the other."""
+    if dtypes.STRING in (before, after) or dtypes.BFLOAT16 in (before, after):
+        return False
+    rounds = before.is_integer and before.size_bytes == 8 and after.is_float
+    return not rounds and bool(np.can_cast(before.name, after.name, "safe"))
 
 
 def reshape(rewriter: Rewriter, node: Node) -> Answer:
@@ -233,7 +247,10 @@ def _plain_broadcast(rewriter: Rewriter, inputs: tuple[str, ...]) -> tuple[Exten
 
 
 def where(rewriter: Rewriter, node: Node) -> Answer:
-    """A condition that is the same everywhere."""
+    """A condition that is the same everywhere, or two branches that are one."""
+    if node.inputs[1] == node.inputs[2]:
+        same = rewriter.shape(node.inputs[1]) == rewriter.shape(node.outputs[0])
+        return node.inputs[1] if same and rewriter.shape(node.inputs[1]) is not None else None
     condition = uniform(rewriter, node.inputs[0])
     if condition is None:
         return None
@@ -279,7 +296,26 @@ def gather(rewriter: Rewriter, node: Node) -> Answer:
     return Node("Reshape", (cut,), node.outputs, {"shape": out}, node.name)
 
 
+def pad_into_window(rewriter: Rewriter, node: Node) -> Answer:
+    """A Pad by zeros before a Conv, or before an AveragePool that counts padding, is its padding."""
+    inner = rewriter.makers.get(node.inputs[0])
+    pads, own = (inner.attr("pads") if inner is not None else None), node.attr("pads")
+    if inner is None or inner.op != "Pad" or not pads or not own or "auto_pad" in node.attrs:
+        return None
+    if node.op == "AveragePool" and (node.attr("ceil_mode") or not node.attr("count_include_pad")):
+        return None
+    rank = len(pads) // 2
+    around, others = (*pads[2:rank], *pads[rank + 2 :]), (*pads[:2], *pads[rank : rank + 2])
+    if any(isinstance(item, dims.Dim) or item < 0 for item in (*around, *others)) or any(others):
+        return None
+    if inner.attr("mode") != "constant" or len(inner.inputs) > 1 or inner.attr("value", 0) != 0:
+        return None
+    attrs = {**node.attrs, "pads": tuple(dims.add(a, b) for a, b in zip(own, around, strict=True))}
+    return Node(node.op, (inner.inputs[0], *node.inputs[1:]), node.outputs, attrs, node.name)
+
+
 RULES: dict[str, tuple[Rule, ...]] = {
+    "Conv": (pad_into_window,), "AveragePool": (pad_into_window,),
     "Identity": (same_value,), "Dropout": (dropout,), "Cast": (cast,), "CastLike": (cast,),
     "Reshape": (reshape,), "Transpose": (transpose,), "Expand": (to_same_shape,),
     "Tile": (to_same_shape,), "Pad": (to_same_shape,), "Resize": (to_same_shape,),

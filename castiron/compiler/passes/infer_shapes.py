@@ -7,9 +7,6 @@ binding of the symbols must satisfy are kept as the graph's checks.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-
 import numpy as np
 
 from castiron.compiler.passes.equalities import Equalities
@@ -18,6 +15,8 @@ from castiron.graph.graph import Check, Graph, Node, TensorType
 from castiron.graph.ops import rule, table
 from castiron.tensor import dim as dims
 
+Ratios = dict[str, tuple[rule.Ratio, ...]]
+
 
 def infer_shapes(graph: Graph) -> Graph:
     """The graph with types for all values and the checks that they rest on.
@@ -25,14 +24,21 @@ def infer_shapes(graph: Graph) -> Graph:
     Raises BuildError when a node cannot have any type: it names node, input, rule, what was
     expected and what was found.
     """
-    known = Equalities(graph.checks, symbols_of_inputs(graph))
+    return infer_all(graph)[0]
+
+
+def infer_all(graph: Graph) -> tuple[Graph, Ratios]:
+    """As ``infer_shapes``, and the exact elements of small float tensors of sizes."""
+    known = Equalities(graph.checks, symbols_of(graph).given)
     walk = _Walk(graph, known)
     nodes = tuple(known.node(node) for node in graph.nodes)
     for node in nodes:
         walk.visit(node)
     checks = tuple(dict.fromkeys((*graph.checks, *walk.checks)))
     found = graph.replace(nodes=nodes, types=walk.types, checks=_bound(checks, walk.types))
-    return infer_shapes(found) if set(found.checks) - set(graph.checks) else found
+    if set(found.checks) - set(graph.checks):
+        return infer_all(found)
+    return found, walk.ratios
 
 
 def infer_node(graph: Graph, node: Node) -> tuple[TensorType, ...]:
@@ -43,27 +49,13 @@ def infer_node(graph: Graph, node: Node) -> tuple[TensorType, ...]:
 
 def site_of(graph: Graph, node: Node) -> rule.Site:
     """The node as a rule sees it, with the types that the graph holds."""
-    return rule.Site(node, graph.types, graph.constants, {}, [], symbol_maker(graph))
+    return rule.Site(node, graph.types, graph.constants, {}, [], symbols_of(graph))
 
 
-def symbol_maker(graph: Graph) -> Callable[[str, int], dims.Dim]:
-    """The function that names extents which only the data decide."""
-    return _Symbols(symbols_of_inputs(graph))
-
-
-def symbols_of_inputs(graph: Graph) -> set[str]:
-    """The names of all symbols in the shapes of the graph's inputs."""
+def symbols_of(graph: Graph) -> rule.Symbols:
+    """The symbols in the shapes of the graph's inputs."""
     extents = [extent for name in graph.inputs for extent in graph.types[name].shape or ()]
-    return set().union(*(dims.symbols_of(extent) for extent in extents)) if extents else set()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Symbols:
-    taken: set[str]
-
-    def __call__(self, value: str, axis: int) -> dims.Dim:
-        name = f"{value}_{axis}"
-        return dims.symbol(f"{name}'" if name in self.taken else name)
+    return rule.Symbols(frozenset(name for extent in extents for name in dims.symbols_of(extent)))
 
 
 class _Walk:
@@ -73,9 +65,9 @@ class _Walk:
         self.known = known
         self.constants = graph.constants
         self.given = graph.types
-        self.symbols = symbol_maker(graph)
+        self.symbols = symbols_of(graph)
         self.checks: list[Check] = []
-        self.ratios: dict[str, tuple[rule.Ratio, ...]] = {}
+        self.ratios: Ratios = {}
         self.types: dict[str, TensorType] = {
             name: known.type(graph.types[name]) for name in graph.inputs
         }

@@ -26,8 +26,9 @@ Rule = Callable[["Rewriter", Node], Answer]
 class Rewriter:
     """The graph under construction; ``types`` and ``constants`` grow as nodes are added."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, ratios: inference.Ratios) -> None:
         self.graph = graph
+        self.ratios = dict(ratios)
         self.types = dict(graph.types)
         self.constants = dict(graph.constants)
         self.nodes: list[Node] = []
@@ -37,7 +38,7 @@ class Rewriter:
         self.renamed: dict[str, str] = {}
         self.outputs = frozenset(graph.outputs)
         self._fixed = frozenset(graph.inputs) | self.outputs
-        self._symbols = inference.symbol_maker(graph)
+        self._symbols = inference.symbols_of(graph)
 
     def shape(self, value: str) -> Shape | None:
         """The value's shape, None when unknown."""
@@ -56,7 +57,7 @@ class Rewriter:
 
     def site(self, node: Node) -> rule.Site:
         """The node as a type rule sees it."""
-        return rule.Site(node, self.types, self.constants, {}, [], self._symbols)
+        return rule.Site(node, self.types, self.constants, self.ratios, [], self._symbols)
 
     def add(self, op: str, inputs: tuple[str, ...], attrs: dict[str, Any], near: Node) -> str:
         """A new node of one output beside ``near``; the name of its output."""

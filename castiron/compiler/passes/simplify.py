@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from castiron.compiler.passes import identities, primitives
-from castiron.compiler.passes.infer_shapes import infer_shapes
+from castiron.compiler.passes.infer_shapes import Ratios, infer_all
 from castiron.compiler.passes.rewriter import Rewriter
 from castiron.graph.graph import Graph, Node
 from castiron.graph.ops import canonical, contents
@@ -30,17 +30,17 @@ def simplify(graph: Graph) -> Graph:
 
     Values that are graph inputs or outputs keep their names; others may vanish.
     """
-    current = infer_shapes(graph)
+    current, ratios = infer_all(graph)
     for _ in range(_ROUNDS):
-        following = infer_shapes(_round(current))
+        following, ratios = infer_all(_round(current, ratios))
         if following.nodes == current.nodes:
             return following
         current = following
     return current
 
 
-def _round(graph: Graph) -> Graph:
-    rewriter = Rewriter(graph)
+def _round(graph: Graph, ratios: Ratios) -> Graph:
+    rewriter = Rewriter(graph, ratios)
     seen: dict[Any, Node] = {}
     for original in graph.nodes:
         node = rewriter.rename_inputs(original)

@@ -8,13 +8,14 @@ extents that only the data decide.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NoReturn
 
 import numpy as np
 
 from castiron import errors
 from castiron.graph.graph import Check, Extent, Node, Shape, TensorType
+from castiron.graph.ops import bounds
 from castiron.graph.text import type_text
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
@@ -32,12 +33,23 @@ class Ratio:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Symbols:
+    """The symbols of a graph: ``given`` by its inputs, and made for extents that data decide."""
+
+    given: Set[str]
+
+    def made(self, value: str, axis: int) -> dims.Dim:
+        """The symbol of a value's extent along an axis."""
+        name = f"{value}_{axis}"
+        return dims.symbol(f"{name}'" if name in self.given else name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Site:
     """One node under inference.
 
     ``ratios`` holds, for small float tensors computed from dims, each element exactly; a rule
-    reads it through ``ratios_of`` and writes its own outputs there. ``symbol`` makes the symbol
-    of an output's axis.
+    reads it through ``ratios_of`` and writes its own outputs there.
     """
 
     node: Node
@@ -45,7 +57,7 @@ class Site:
     constants: Mapping[str, np.ndarray]
     ratios: dict[str, tuple[Ratio, ...]]
     checks: list[Check]
-    symbol: Callable[[str, int], dims.Dim]
+    symbols: Symbols
 
     def name(self, index: int) -> str:
         """The value at input ``index``; empty when absent."""
@@ -84,7 +96,7 @@ class Site:
 
     def fresh(self, axis: int, output: int = 0) -> dims.Dim:
         """The symbol of an extent that only the data decide."""
-        return self.symbol(self.node.outputs[output], axis)
+        return self.symbols.made(self.node.outputs[output], axis)
 
     def fresh_shape(self, rank: int, output: int = 0) -> Shape:
         """A shape of this rank of which nothing else is known."""
@@ -134,11 +146,17 @@ def whole(extent: Extent) -> int:
 
 
 def broadcast_extent(site: Site, left: Extent, right: Extent) -> Extent:
-    """The extent of two axes that broadcast; symbols not known to be equal are made to be."""
+    """The extent of two axes that broadcast.
+
+    Extents of inputs that are not known to be equal are made to be, by a check; where the data
+    decide, one of them may turn out to be 1.
+    """
     if right in (left, 1):
         return left
     if left == 1:
         return right
+    if not dims.symbols_of(left) | dims.symbols_of(right) <= site.symbols.given:
+        return bounds.maximum(left, right)
     site.check(left, right, "axes that broadcast must agree")
     if not isinstance(left, dims.Dim):
         return left
