@@ -59,6 +59,7 @@ def lower(product: Product, target: Target) -> step.Step:
     micro = tiles.Micro(
         element=product.element,
         partial_b=target.has_masked_ops,
+        strided_a=product.a_strides[1] != tiles.Micro(product.element).size_bytes,
         epilogue=product.epilogue,
     )
     rows, depth, columns = product.size

@@ -67,6 +67,7 @@ def lower(product: Product, target: Target) -> step.Step:
     micro = tiles.Micro(
         element=element_of(product.matrix),
         has_bias=product.bias is not None,
+        strided_a=product.a_step != product.matrix.itemsize,
         epilogue=product.epilogue,
     )
     run = None if isinstance(product.rows, Dim) else product.rows

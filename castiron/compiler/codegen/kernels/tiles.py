@@ -25,14 +25,16 @@ class Micro:
 
     ``nested`` strips walk A in three levels (taps of a convolution): ``outer`` times ``middle``
     times ``inner`` elements, with a jump in bytes after each inner and each middle run, while B
-    is packed. Others have one level, with run-time steps of A and rows of B. ``partial_b`` says
-    that B has no padding behind its last column, so that the last vector is read masked.
+    is packed. Others have one level, with run-time distances between rows of B, and between the
+    elements of a row of A if ``strided_a``. ``partial_b`` says that B has no padding behind its
+    last column, so that the last vector is read masked.
     """
 
     element: str = F32
     nested: bool = False
     has_bias: bool = False
     partial_b: bool = False
+    strided_a: bool = False
     epilogue: epilogues.Epilogue | None = None
 
     @property
@@ -48,6 +50,7 @@ class Micro:
                 ("n", self.nested),
                 ("b", self.has_bias),
                 ("p", self.partial_b),
+                ("s", self.strided_a),
             )
             if on
         )
@@ -91,7 +94,7 @@ def parameters(micro: Micro, width: Width) -> list[tuple[str, str]]:
     if micro.nested:
         names += [(I64, "outer"), (I64, "outer_jump"), (I64, "middle"), (I64, "middle_jump")]
     else:
-        names += [(I64, "a_step"), (I64, "b_row")]
+        names += [(I64, "b_row"), *([(I64, "a_step")] if micro.strided_a else [])]
     if micro.has_bias:
         names.append((PTR, "bias"))
     if width.masked:
@@ -123,7 +126,7 @@ class _Strip:
         if self.micro.nested:
             sums = self._nest(bases, sums)
         else:
-            sums = self._run([*bases, self.at["b"], *sums], self.at["a_step"])[len(bases) + 1 :]
+            sums = self._run([*bases, self.at["b"], *sums])[len(bases) + 1 :]
         self._finish(sums)
         self.f.return_()
         return self.f
@@ -146,10 +149,9 @@ class _Strip:
 
     def _nest(self, bases: list[Value], sums: list[Value]) -> list[Value]:
         f, num = self.f, len(bases)
-        step = f.const(self.micro.size_bytes, I64)
         with f.loop(0, self.at["outer"], carry=[*bases, self.at["b"], *sums]) as outer:
             with f.loop(0, self.at["middle"], carry=outer.carried) as middle:
-                state = self._run(middle.carried, step)
+                state = self._run(middle.carried)
                 moved = [f.offset(base, self.at["middle_jump"]) for base in state[:num]]
                 middle.update([*moved, *state[num:]])
             state = middle.results
@@ -157,9 +159,11 @@ class _Strip:
             outer.update([*moved, *state[num:]])
         return outer.results[num + 1 :]
 
-    def _run(self, state: list[Value], step: Value) -> list[Value]:
+    def _run(self, state: list[Value]) -> list[Value]:
         """``inner`` steps of depth on the state [bases..., b, sums...]."""
         f, num = self.f, len(self._group_sizes())
+        # A run-time step tempts LLVM to reach row after row by one chain of additions.
+        step = self.at["a_step"] if self.micro.strided_a else self.micro.size_bytes
         with f.loop(0, self.at["inner"], carry=state) as depth:
             bases, b, sums = depth.carried[:num], depth.carried[num], depth.carried[num + 1 :]
             sums = self._multiply(bases, b, list(sums))

@@ -386,7 +386,6 @@ class _Kernel:
                 "a_row": self.v_row,
                 "inner": at["channels"],
                 "c_row": self.m_row,
-                "a_step": f.const(4, I64),
             }
             now["a"] = f.offset(f.params[3], index * at["pixel"])
             matrix = f.offset(at["b"], index * at["padded"] * at["pixel"])
