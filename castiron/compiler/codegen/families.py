@@ -22,14 +22,15 @@ from castiron.compiler.codegen.kernels import (
     normalization,
     padding,
     pooling,
+    recurrent,
     reduction,
     resize,
     scatter,
     searching,
     softmax,
     sorting,
-    transposed,
     transpose,
+    transposed,
 )
 from castiron.compiler.target import Target
 from castiron.graph.graph import Graph, Node
@@ -60,6 +61,7 @@ GAPS: dict[str, Gap] = {
     **dict.fromkeys(gather.OPS, gather.gap),
     **dict.fromkeys(scatter.OPS, scatter.gap),
     **dict.fromkeys(diagonal.OPS, diagonal.gap),
+    **dict.fromkeys(recurrent.OPS, recurrent.gap),
 }
 
 LOWERINGS: dict[str, Lower] = {
@@ -85,6 +87,7 @@ LOWERINGS: dict[str, Lower] = {
     **dict.fromkeys(gather.OPS, gather.lower),
     **dict.fromkeys(scatter.OPS, scatter.lower),
     **dict.fromkeys(diagonal.OPS, diagonal.lower),
+    **dict.fromkeys(recurrent.OPS, recurrent.lower),
 }
 
 
