@@ -111,7 +111,7 @@ def test_dtypes_mix_within_one_loop(target: targets.Target) -> None:
         types = {"a": runner.tensor((3, n)), "b": runner.tensor((n,), "int64")}
         types |= {"t": runner.tensor((3, 1), "bool"), "y": runner.tensor((3, n), dtype)}
         graph = runner.graph_of(node, types, {})
-        feeds = {"a": a, "b": b, "t": truth}
+        feeds: dict[str, np.ndarray] = {"a": a, "b": b, "t": truth}
         assert fused.gap(node, graph) is None
         lowered = fused.lower(node, graph, target)
         (got,) = runner.run_lowered(lowered, graph, target, feeds)

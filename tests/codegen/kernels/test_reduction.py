@@ -150,7 +150,7 @@ def test_an_epilogue_reads_tensors_beside_the_result(target: targets.Target) -> 
     types |= {"v": runner.tensor((37,)), "y": runner.tensor((3, 37))}
     graph = runner.graph_of(node, types, {})
     assert reduction.gap(node, graph) is None
-    feeds = {"x": x, "f": full, "v": vector}
+    feeds: dict[str, np.ndarray] = {"x": x, "f": full, "v": vector}
     (got,) = runner.run_lowered(reduction.lower(node, graph, target), graph, target, feeds)
     np.testing.assert_allclose(got, x.mean(1) * full + vector, rtol=1e-5, atol=1e-5)
 

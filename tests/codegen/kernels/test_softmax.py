@@ -22,7 +22,8 @@ def _reference(op: str, x: np.ndarray, axis: int) -> np.ndarray:
     with np.errstate(all="ignore"):
         shifted = wide - wide.max(axis=axis, keepdims=True, initial=-np.inf)
         total = np.exp(shifted).sum(axis=axis, keepdims=True)
-        return np.exp(shifted) / total if op == "Softmax" else shifted - np.log(total)
+        result = np.exp(shifted) / total if op == "Softmax" else shifted - np.log(total)
+        return np.asarray(result)
 
 
 def _run(

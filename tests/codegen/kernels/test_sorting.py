@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ DTYPES = ("float32", "float64", "int32", "int64", "int8", "uint8")
 def _run(
     node: Node,
     x: np.ndarray,
-    outputs: dict[str, tuple[tuple[int, ...], str]],
+    outputs: Mapping[str, tuple[tuple[int, ...], str]],
     target: targets.Target,
     *,
     is_symbolic: bool = False,

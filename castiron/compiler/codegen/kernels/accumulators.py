@@ -47,7 +47,7 @@ class Accumulator:
 
 def gap(op: str, dtype: dtypes.DType) -> str | None:
     """Why the op has no accumulator for this dtype, or None."""
-    allowed = _ORDERED if op in ("ReduceMax", "ReduceMin") else _NUMBERS
+    allowed: tuple[str, ...] = _ORDERED if op in ("ReduceMax", "ReduceMin") else _NUMBERS
     if op in _FLOAT_OPS:
         allowed = _NUMBERS[:2]
     return None if dtype.name in allowed else f"{op} of {dtype}"
