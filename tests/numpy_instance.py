@@ -24,8 +24,8 @@ import numpy as np
 
 from castiron import errors
 from castiron.runtime import interpreter
-from castiron.tensor import array, signature
 from castiron.tensor import dtype as dtypes
+from castiron.tensor import elements, signature
 
 Arrays = Mapping[str, np.ndarray]
 Dims = tuple[int | str, ...]
@@ -62,7 +62,7 @@ class NumpyInstance:
         for spec in self.signature.inputs:
             value = inputs[spec.name]
             path = f"inputs.{spec.name}"
-            if value.dtype != array.numpy_dtype(spec.dtype):
+            if value.dtype != elements.numpy_dtype(spec.dtype):
                 raise errors.InputError(f"expected {spec.dtype}, found {value.dtype}", path)
             if value.ndim != len(spec.dims):
                 raise errors.InputError(f"expected rank {len(spec.dims)}, found {value.ndim}", path)

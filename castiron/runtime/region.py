@@ -13,8 +13,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from castiron.tensor import array
 from castiron.tensor import dtype as dtypes
+from castiron.tensor import elements
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ def _packed(value: np.ndarray, dtype_name: str) -> memoryview:
     import numpy as np
 
     if dtype_name == "string":
-        return memoryview(array.pack_strings(value))
+        return memoryview(elements.pack_strings(value))
     return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
 
@@ -94,8 +94,8 @@ def _unpacked(data: memoryview, dtype_name: str, shape: tuple[int, ...]) -> np.n
     import numpy as np
 
     if dtype_name == "string":
-        return array.unpack_strings(data, shape)
-    return np.frombuffer(data, array.numpy_dtype(dtypes.named(dtype_name))).reshape(shape)
+        return elements.unpack_strings(data, shape)
+    return np.frombuffer(data, elements.numpy_dtype(dtypes.named(dtype_name))).reshape(shape)
 
 
 def _aligned(offset: int) -> int:

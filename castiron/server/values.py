@@ -15,8 +15,8 @@ import numpy as np
 import orjson
 
 from castiron import errors
-from castiron.tensor import array
 from castiron.tensor import dtype as dtypes
+from castiron.tensor import elements
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _KINDS = {int: "an integer", bool: "true or false",
@@ -53,7 +53,7 @@ def from_bytes(
     """The array of this dtype and shape in ``data``: little-endian, C order; a view if it can."""
     if dtype is dtypes.STRING:
         try:
-            return array.unpack_strings(data, shape)
+            return elements.unpack_strings(data, shape)
         except ValueError as fault:
             raise errors.InputError(str(fault), path) from None
     expected = math.prod(shape) * dtype.size_bytes
@@ -62,7 +62,7 @@ def from_bytes(
             f"expected {expected} bytes for {dtype.oip} of shape {list(shape)}, found {len(data)}",
             path,
         )
-    values = np.frombuffer(data, array.numpy_dtype(dtype))
+    values = np.frombuffer(data, elements.numpy_dtype(dtype))
     if dtype is dtypes.BOOL and expected and int(values.view(np.uint8).max()) > 1:
         raise errors.InputError("expected each byte of a BOOL to be 0 or 1", path)
     if not values.flags.aligned:
@@ -73,7 +73,7 @@ def from_bytes(
 def to_bytes(values: np.ndarray, dtype: dtypes.DType) -> bytes | memoryview:
     """The raw form, the opposite of ``from_bytes``."""
     if dtype is dtypes.STRING:
-        return array.pack_strings(values)
+        return elements.pack_strings(values)
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
@@ -83,7 +83,8 @@ def to_json(values: np.ndarray, dtype: dtypes.DType, path: str) -> orjson.Fragme
     if dtype is dtypes.STRING:
         return _strings_to_json(flat, path)
     if dtype is dtypes.BFLOAT16 or dtype is dtypes.FLOAT16:
-        flat = flat.astype(np.float32)
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            flat = flat.astype(np.float32)
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if dtype.is_float and not np.isfinite(flat).all():
         text = _with_special_values(text, flat)
@@ -128,7 +129,7 @@ def _first_misfit(data: Any, shape: tuple[int, ...], path: str) -> tuple[str, An
 def _integers(flat: list[Any], found: set[type], dtype: dtypes.DType, path: str) -> np.ndarray:
     if found - {int}:
         raise _wrong_kind(flat, {int}, dtype, path)
-    kind = array.numpy_dtype(dtype)
+    kind = elements.numpy_dtype(dtype)
     try:
         return np.array(flat, kind)
     except OverflowError:
@@ -152,7 +153,7 @@ def _floats(flat: list[Any], found: set[type], dtype: dtypes.DType, path: str) -
     if dtype is dtypes.FLOAT64:
         return exact
     with np.errstate(over="ignore"):
-        values = exact.astype(array.numpy_dtype(dtype))
+        values = exact.astype(elements.numpy_dtype(dtype))
     overflowed = np.isinf(values) & np.isfinite(exact)
     if overflowed.any():
         index = int(overflowed.argmax())

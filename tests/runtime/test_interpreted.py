@@ -16,8 +16,8 @@ import pytest
 
 from castiron import errors
 from castiron.runtime import interpreted
-from castiron.tensor import array
 from castiron.tensor import dtype as dtypes
+from castiron.tensor import elements
 from tests import numpy_instance
 
 COMMAND = [sys.executable, "-m", "tests.numpy_instance", "interpret"]
@@ -79,7 +79,7 @@ def test_every_dtype_goes_there_and_back_bit_for_bit(tmp_path: Path) -> None:
             inputs["bool"] = np.array([True, False, True, True])
         else:
             raw = np.arange(4 * kind.size_bytes, dtype=np.uint8) * 37
-            inputs[kind.name] = raw.view(array.numpy_dtype(kind))
+            inputs[kind.name] = raw.view(elements.numpy_dtype(kind))
 
     async def use(apart: interpreted.InterpretedInstance) -> None:
         outputs = await run(apart, **inputs)

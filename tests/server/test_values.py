@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from castiron import errors
 from castiron.server import values
-from castiron.tensor import array
 from castiron.tensor import dtype as dtypes
+from castiron.tensor import elements
 
 NUMERIC = [kind for kind in dtypes.ALL if kind not in {dtypes.STRING, dtypes.BOOL}]
 
@@ -27,7 +27,7 @@ def bits(kind: dtypes.DType) -> st.SearchStrategy[np.ndarray]:
     def filled(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
         size = math.prod(shape) * kind.size_bytes
         return st.binary(min_size=size, max_size=size).map(
-            lambda raw: np.frombuffer(raw, array.numpy_dtype(kind)).reshape(shape)
+            lambda raw: np.frombuffer(raw, elements.numpy_dtype(kind)).reshape(shape)
         )
 
     return shapes.flatmap(filled)
@@ -36,9 +36,10 @@ def bits(kind: dtypes.DType) -> st.SearchStrategy[np.ndarray]:
 def as_quiet(values_in: np.ndarray, kind: dtypes.DType) -> np.ndarray:
     """JSON has one NaN: payloads and signs of NaN are the one thing that it cannot hold."""
     if kind.is_float:
-        return np.where(np.isnan(values_in), values_in.dtype.type(math.nan), values_in).astype(
-            values_in.dtype
-        )
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isnan(values_in), values_in.dtype.type(math.nan), values_in).astype(
+                values_in.dtype
+            )
     return values_in
 
 

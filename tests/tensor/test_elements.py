@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from castiron.tensor import array, dtype
+from castiron.tensor import dtype, elements
 
 
 @given(st.lists(st.binary()))
 def test_any_byte_strings_come_back_as_they_were(items: list[bytes]) -> None:
-    packed = array.pack_strings(np.array(items, object))
-    strings = array.unpack_strings(packed, (len(items),))
-    assert array.pack_strings(strings) == packed
+    packed = elements.pack_strings(np.array(items, object))
+    strings = elements.unpack_strings(packed, (len(items),))
+    assert elements.pack_strings(strings) == packed
     assert [text.encode("utf-8", "surrogateescape") for text in strings] == items
 
 
 @given(st.binary(), st.integers(0, 4))
 def test_bytes_from_outside_are_read_exactly_or_refused(data: bytes, count: int) -> None:
     try:
-        strings = array.unpack_strings(data, (count,))
+        strings = elements.unpack_strings(data, (count,))
     except ValueError:
         return
-    assert array.pack_strings(strings) == data
+    assert elements.pack_strings(strings) == data
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_a_damaged_packing_names_the_string(
     data: bytes, shape: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        array.unpack_strings(data, shape)
+        elements.unpack_strings(data, shape)
 
 
 def test_every_dtype_has_an_array_type_of_its_own_size() -> None:
     for kind in dtype.ALL:
         if kind is not dtype.STRING:
-            assert array.numpy_dtype(kind).itemsize == kind.size_bytes
+            assert elements.numpy_dtype(kind).itemsize == kind.size_bytes
