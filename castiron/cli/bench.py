@@ -67,9 +67,7 @@ def _save_inputs(executable: str, options: argparse.Namespace, folder: pathlib.P
     return str(path)
 
 
-def _measure(
-    engine: str, file: str, inputs: str, options: argparse.Namespace
-) -> dict[str, float]:
+def _measure(engine: str, file: str, inputs: str, options: argparse.Namespace) -> dict[str, float]:
     command = [sys.executable, "-m", "castiron.cli.measure", engine, str(file), inputs]
     command += [str(options.threads), str(options.runs)]
     quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -1,6 +1,6 @@
 """What runs inside one process of ``castiron bench``: one engine, one model, one line of JSON.
 
-    python -m castiron.cli.measure ENGINE FILE INPUTS.npz THREADS RUNS
+python -m castiron.cli.measure ENGINE FILE INPUTS.npz THREADS RUNS
 """
 
 from __future__ import annotations

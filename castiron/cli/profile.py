@@ -50,9 +50,7 @@ def run(options: argparse.Namespace) -> int:
     with api.open_file(options.file) as file:
         report = json.loads(file.report())
     peak = probe.peak_gflops(instance.code, report["target"])
-    rows = sorted(
-        _rows(instance, report, (inputs, options.runs), peak), key=lambda row: -row.us
-    )
+    rows = sorted(_rows(instance, report, (inputs, options.runs), peak), key=lambda row: -row.us)
     if options.json:
         listed = [dataclasses.asdict(row) for row in rows]
         print(json.dumps({"peak_gflops": peak, "steps": listed}, indent=1))

@@ -307,7 +307,8 @@ class Instance:
             call.block = None
         for slot, view in zip(stage.writes, call.outputs, strict=True):
             slots[slot] = view
-        call.outputs = call.owners = []
+        call.outputs = []
+        call.owners = []
         call.binding.idle_calls.append(call)
 
     def _interpret(

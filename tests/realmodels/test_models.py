@@ -41,9 +41,7 @@ QUANTISED = {
 
 
 def _params(names: tuple[str, ...]) -> list[object]:
-    return [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names
-    ]
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
 
 
 def _file_of(name: str, model_file: ModelFile) -> Path:

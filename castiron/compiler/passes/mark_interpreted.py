@@ -53,9 +53,7 @@ def _reasons(graph: Graph, trial: Graph, gap: GapOf) -> dict[str, str]:
     return found
 
 
-def _source_of(
-    node: Node, sources: dict[str, Node], readers: dict[str, list[Node]]
-) -> Node | None:
+def _source_of(node: Node, sources: dict[str, Node], readers: dict[str, list[Node]]) -> Node | None:
     """The source node that this canonical node came from: by its output, or a reader's."""
     waiting, seen = [node], set()
     while waiting:
