@@ -1,0 +1,64 @@
+"""How long runs take: so much for each batch and so much for each row, learnt from those seen.
+
+An exponentially weighted least-squares line through (rows, time). While all runs had the same
+size, the whole time counts as the batch's: the hopeful reading, since refusing a request that
+could have been answered is the worse mistake. ``lane.py`` foresees waiting times with it.
+"""
+
+from __future__ import annotations
+
+_WEIGHT = 0.1  # of the newest run: the last twenty decide
+
+
+class Estimate:
+    """What a run of so many rows is likely to take."""
+
+    __slots__ = ("_covariance", "_rows", "_time", "_variance", "num_seen")
+
+    def __init__(self) -> None:
+        self.num_seen = 0
+        self._rows = 0.0
+        self._time = 0.0
+        self._variance = 0.0
+        self._covariance = 0.0
+
+    def observe(self, rows: int, time_ns: int) -> None:
+        """One run of ``rows`` rows took so long."""
+        self.num_seen += 1
+        weight = max(_WEIGHT, 1.0 / self.num_seen)
+        ahead, late = rows - self._rows, time_ns - self._time
+        self._rows += weight * ahead
+        self._time += weight * late
+        self._variance = (1 - weight) * (self._variance + weight * ahead * ahead)
+        self._covariance = (1 - weight) * (self._covariance + weight * ahead * late)
+
+    @property
+    def row_ns(self) -> float:
+        """What one more row adds."""
+        if self._variance < 0.01 or self._covariance <= 0:
+            return 0.0
+        return min(self._covariance / self._variance, self._time / max(self._rows, 1.0))
+
+    @property
+    def batch_ns(self) -> float:
+        """What a batch takes besides its rows."""
+        return self._time - self.row_ns * self._rows
+
+    def run_ns(self, rows: int) -> int:
+        """One run of so many rows."""
+        row_ns = self.row_ns
+        return int(self._time + row_ns * (rows - self._rows))
+
+    def total_ns(self, rows: int, limit: int) -> int:
+        """Runs of at most ``limit`` rows, one after the other, until so many rows are done."""
+        num_runs = -(-max(rows, 1) // limit)
+        row_ns = self.row_ns
+        return int(num_runs * (self._time - row_ns * self._rows) + row_ns * rows)
+
+    def thrifty_rows(self, limit: int) -> int:
+        """The smallest batch whose rows cost at most a quarter more than at ``limit`` rows."""
+        batch_ns, row_ns = self.batch_ns, self.row_ns
+        allowed = 1.25 * (batch_ns / limit + row_ns) - row_ns
+        if allowed <= 0 or batch_ns <= 0:
+            return 1
+        return min(limit, int(-(-batch_ns // allowed)))
