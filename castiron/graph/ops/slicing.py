@@ -18,7 +18,7 @@ from castiron.graph.ops import bounds, contents, rule
 from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dim as dims
 
-_LARGE = 1 << 31  # bounds of a slice beyond this mean "to the end"
+_LARGE = (1 << 31) - 1  # bounds of a slice from here on mean "to the end"
 
 
 def slice_(at: Site) -> Types:
