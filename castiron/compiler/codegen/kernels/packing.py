@@ -62,6 +62,9 @@ def columns(
     masked = count % lanes != 0
     if rest == 0 and masked:
         full, rest = full - 1, main
+    elif full == 0 and not masked:
+        # One whole panel is a full one, so that the widths alone name a kernel's text.
+        full, main, rest = 1, rest, 0
     return Columns(count, lanes, main, full, tiles.Width(rest, masked) if rest else None)
 
 
