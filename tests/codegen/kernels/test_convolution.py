@@ -50,10 +50,12 @@ _SHAPES = [
     Windows((2, 3, 2, 1), 1, pads=TWO),
     Windows((0, 3, 2, 1), 1),
 ]
+# Fewer channels than a register holds, exactly as many, and more with some left over.
+COUNTS = (5, 16, 40)
 DEPTHWISE = [
     dataclasses.replace(shape, image=(*shape.image[:3], count), filters=count, group=count)
-    for shape in _SHAPES
-    for count in (5, 16, 40)
+    for number, shape in enumerate(_SHAPES)
+    for count in (COUNTS if number == 0 else COUNTS[number % 3 :][:1])
 ]
 
 
@@ -111,7 +113,7 @@ def test_a_nan_reaches_exactly_the_windows_that_hold_it(case: Windows) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [DIRECT[0], DIRECT[5], POINTWISE[0], DEPTHWISE[7], Windows((1, 9, 9, 16), 16)], ids=str
+    "case", [DIRECT[0], DIRECT[5], POINTWISE[0], DEPTHWISE[4], Windows((1, 9, 9, 16), 16)], ids=str
 )
 def test_aarch64_code_is_emitted(case: Windows) -> None:
     target = targets.named("aarch64")

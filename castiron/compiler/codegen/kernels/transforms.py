@@ -21,10 +21,12 @@ Transform = Callable[[Function, Sequence[Value]], list[Value]]
 def weights_2d(filters: np.ndarray, outputs: int) -> np.ndarray:
     """[products * products, channels, filters] of filters [filters, channels, 3, 3]."""
     matrix = _matrix(outputs)
-    wide = np.einsum("ip,ocpq,jq->ijco", matrix, filters.astype(np.float64), matrix, optimize=True)
-    products = outputs + 2
-    flat = wide.reshape(products * products, *wide.shape[2:])
-    return np.ascontiguousarray(flat, np.float32)
+    both = np.kron(matrix, matrix)
+    count, channels = filters.shape[:2]
+    result = np.empty((both.shape[0], channels, count), np.float32)
+    for number in range(count):
+        result[:, :, number] = both @ filters[number].reshape(channels, 9).astype(np.float64).T
+    return result
 
 
 def _matrix(outputs: int) -> np.ndarray:
@@ -66,19 +68,39 @@ def _output_2(_: Function, m: Sequence[Value]) -> list[Value]:
 
 
 def _input_4(f: Function, d: Sequence[Value]) -> list[Value]:
-    a2, b2 = _A * _A, _B * _B
-    first = _scaled(f, a2 * b2, d[0], _scaled(f, -(a2 + b2), d[2], d[4]))
-    last = _scaled(f, a2 * b2, d[1], _scaled(f, -(a2 + b2), d[3], d[5]))
-    even_a, odd_a = _scaled(f, -b2, d[2], d[4]), _scaled(f, -b2, d[1], d[3])
-    even_b, odd_b = _scaled(f, -a2, d[2], d[4]), _scaled(f, -a2, d[1], d[3])
-    return [
-        first,
-        _scaled(f, _A, odd_a, even_a),
-        _scaled(f, -_A, odd_a, even_a),
-        _scaled(f, _B, odd_b, even_b),
-        _scaled(f, -_B, odd_b, even_b),
-        last,
-    ]
+    first, last = _ends(f, d)
+    near = _pair(f, d, (_A, _B))
+    far = _pair(f, d, (_B, _A))
+    return [first, *near, *far, last]
+
+
+def _ends(f: Function, d: Sequence[Value]) -> list[Value]:
+    """Components 0 and 5: the points 0 and infinity."""
+    product, total = (_A * _B) ** 2, -(_A * _A + _B * _B)
+    first = _scaled(f, product, d[0], _scaled(f, total, d[2], d[4]))
+    return [first, _scaled(f, product, d[1], _scaled(f, total, d[3], d[5]))]
+
+
+def _pair(f: Function, d: Sequence[Value], points: tuple[float, float]) -> list[Value]:
+    """The components of +-point, which vanish at the other points."""
+    point, other = points
+    even, odd = (_scaled(f, -other * other, d[n], d[n + 2]) for n in (2, 1))
+    return [_scaled(f, point, odd, even), _scaled(f, -point, odd, even)]
+
+
+def input_passes(outputs: int) -> tuple[tuple[tuple[int, ...], Transform], ...]:
+    """The transform of one axis in passes that each give some components: (which, how).
+
+    A whole square of F(4,3) has more values than there are registers; reading the patch again
+    for each pass is cheaper than keeping them on the stack.
+    """
+    if outputs == 2:
+        return (((0, 1, 2, 3), _input_2),)
+    return (
+        ((0, 5), _ends),
+        ((1, 2), lambda f, d: _pair(f, d, (_A, _B))),
+        ((3, 4), lambda f, d: _pair(f, d, (_B, _A))),
+    )
 
 
 def _output_4(f: Function, m: Sequence[Value]) -> list[Value]:

@@ -24,8 +24,9 @@ from castiron.tensor import dim
 from castiron.tensor.dim import Dim
 
 _FEWEST_CHANNELS = 16
-# Rows of V and M are this much longer than they need be, so that they never lie 4096 bytes apart.
-_ROW_PADDING = 16
+# Components and rows of V and M are this much longer than they need be: distances of 1024 or 4096
+# bytes would put them all in a few places of the first cache.
+_PADDING = 16
 _BLOCK_BYTES = 1_500_000
 _UNIT_MICROSECONDS = 40.0
 # Cycles for a tile and a register of channels, and bytes of weights that arrive in one cycle.
@@ -118,7 +119,7 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
         operands.append(step.Packed(np.ascontiguousarray(convolution.bias, np.float32)))
     operands += [step.Read(value) for value in convolution.extras]
     products = (outputs + 2) ** 2
-    rows = (products * (geometry.channels + padded) + 2 * _ROW_PADDING) * 4
+    rows = (products * (geometry.channels + padded + 2 * _PADDING) + 2 * _PADDING) * 4
     pixels = dim.product([geometry.batch, geometry.rows.output, geometry.columns.output])
     return step.Step(
         name=convolution.name,
@@ -181,28 +182,32 @@ def _kernel(
     return step.Kernel(symbol, module.text())
 
 
-def _input_function(module: Module, outputs: int) -> Function:
-    """``input(x, line, pixel, to, channels)``: one patch to its components, all channels."""
-    params = [(PTR, "x"), (I64, "line"), (I64, "pixel"), (PTR, "to"), (I64, "channels")]
+def input_function(module: Module, outputs: int) -> Function:
+    """``input(x, line, pixel, to, component, channels)``: one patch to its components, all channels."""
+    params = [(PTR, "x"), (I64, "line"), (I64, "pixel"), (PTR, "to"), (I64, "component")]
+    params.append((I64, "channels"))
     f = module.function("transform_input", params)
-    x, line, pixel, to, channels = f.params
+    x, line, pixel, to, component, channels = f.params
     size = outputs + 2
     lanes = module.target.vector_lanes_f32
     type_ = language.vector(lanes, F32)
+    lines = [line * n for n in range(size)]
     columns = [pixel * n for n in range(size)]
+    places = [component * (size * n) for n in range(size)]
     last = channels - lanes
     with f.loop(0, channels, lanes) as turn:
         start = f.minimum(turn.index, last) << 2
-        values = []
-        row = f.offset(x, start)
-        for n in range(size):
-            values.append([f.load(type_, row, columns[m] if m else 0) for m in range(size)])
-            row = f.offset(row, line) if n + 1 < size else row
-        place = f.offset(to, start)
-        for values_of_row in transforms.square(f, transforms.of_input(outputs), values):
-            for value in values_of_row:
-                f.store(value, place)
-                place = f.offset(place, channels << 2)
+        patch, parts = f.offset(x, start), f.offset(to, start)
+        for which, transform in transforms.input_passes(outputs):
+            made = []
+            for column in columns:
+                rows = [f.load(type_, f.offset(f.offset(patch, row), column)) for row in lines]
+                made.append(transform(f, rows))
+            for number, values in zip(which, zip(*made, strict=True), strict=True):
+                place = f.offset(parts, places[number])
+                for value in transforms.of_input(outputs)(f, values):
+                    f.store(value, place)
+                    place = f.offset(place, component)
     f.return_()
     return f
 
@@ -308,7 +313,7 @@ class _Kernel:
         self.micro = tiles.Micro()
         self.panels = packing.panels(module, self.micro, strips)
         self.copy = bands.band_copier(module)
-        self.transform = _input_function(module, self.outputs)
+        self.transform = input_function(module, self.outputs)
         self.stores = {
             partial: _Output(
                 module, self.outputs, self.has_bias, self.epilogue, partial=partial
@@ -325,8 +330,10 @@ class _Kernel:
         for n, name in enumerate(_NUMBERS, len(names)):
             self.at[name] = f.argument(f.params[0], n, I64)
         self.at["pixel"] = self.at["channels"] * 4
-        self.v_row = self.at["channels"] * (4 * self.products) + 4 * _ROW_PADDING
-        self.m_row = self.at["padded"] * (4 * self.products) + 4 * _ROW_PADDING
+        self.v_component = (self.at["channels"] + _PADDING) * 4
+        self.m_component = (self.at["padded"] + _PADDING) * 4
+        self.v_row = self.v_component * self.products + 4 * _PADDING
+        self.m_row = self.m_component * self.products + 4 * _PADDING
         self.m = f.offset(f.params[3], self.v_row * self.at["most"])
         self.patch = f.offset(self.m, self.m_row * self.at["most"])
 
@@ -373,7 +380,10 @@ class _Kernel:
         place = f.select(inside, direct, self.patch)
         stride = f.select(inside, line, at["pixel"] * size)
         to = f.offset(f.params[3], number * self.v_row)
-        f.call(self.transform, [place, stride, at["pixel"], to, at["channels"]])
+        f.call(
+            self.transform,
+            [place, stride, at["pixel"], to, self.v_component, at["channels"]],
+        )
 
     def _multiply(self, rows: Value, first: Value, last: Value) -> None:
         """Every component of V with its matrix, panel by panel."""
@@ -387,9 +397,9 @@ class _Kernel:
                 "inner": at["channels"],
                 "c_row": self.m_row,
             }
-            now["a"] = f.offset(f.params[3], index * at["pixel"])
+            now["a"] = f.offset(f.params[3], index * self.v_component)
             matrix = f.offset(at["b"], index * at["padded"] * at["pixel"])
-            result = f.offset(self.m, index * at["padded"] * 4)
+            result = f.offset(self.m, index * self.m_component)
             with f.loop(first, last) as turn:
                 across = turn.index * wide
                 now["b"] = f.offset(matrix, across * at["channels"])
@@ -416,7 +426,7 @@ class _Kernel:
         down = ((image * at["out_rows"] + row) * at["out_columns"] + column) * pixel + first * 4
         now = {
             "m": f.offset(f.offset(self.m, number * self.m_row), first * 4),
-            "component": at["padded"] * 4,
+            "component": self.m_component,
             "c": f.offset(at["c"], down),
             "line": at["out_columns"] * pixel,
             "pixel": pixel,
