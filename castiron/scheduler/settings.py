@@ -79,3 +79,57 @@ class Lane:
 
     recovery_runs: int = 16
     """Runs in time, one after the other, until the batch limit grows again by one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often one client may ask one model."""
+
+    per_second: float
+    """Requests a second in the long run."""
+
+    burst: int = 1
+    """Requests at once after a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """When a version that fails is given a rest."""
+
+    window_ns: int = 10 * SECOND
+    """How far back failures count."""
+
+    min_requests: int = 20
+    """Requests in the window below which nothing is concluded."""
+
+    failure_share: float = 0.5
+    """The share of them that failed, from which the breaker opens."""
+
+    open_ns: int = 5 * SECOND
+    """How long it stays open before it tries again; doubled each time the trial fails."""
+
+    max_open_ns: int = 60 * SECOND
+    """How long it stays open at most."""
+
+    num_trials: int = 3
+    """Requests let through to try, all of which must be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What clients are told about trying again."""
+
+    min_ns: int = 100 * MILLISECOND
+    """No client is told to come back sooner."""
+
+    max_ns: int = 30 * SECOND
+    """No client is told to come back later."""
+
+    spread: float = 0.25
+    """Up to this share is added, different for each request, so that not all come back at once."""
+
+    share: float = 0.1
+    """Retries per first attempt that the server bears; beyond it clients are told not to retry."""
+
+    burst: int = 10
+    """Retries borne at once after a quiet time."""
