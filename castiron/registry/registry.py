@@ -118,7 +118,8 @@ class Registry:
             if version.state == versions.BUILDING:
                 path = await builder.build(name, path, self._supply, self._settings)
                 version.state = versions.LOADING
-            instance = await self._open(path)
+            version.admit(await self._open(path))
+            self._changed(version)
         except (errors.CastironError, OSError) as error:
             version.fail(str(error))
             log.error("%s failed: %s", name, version.reason)  # noqa: TRY400  it says all itself
@@ -127,9 +128,7 @@ class Registry:
             version.fail(f"{type(error).__name__}: {error}")
             log.exception("%s failed", name)
             return
-        version.admit(instance)
-        log.info("%s is ready, sha256:%s", name, instance.digest)
-        self._changed(version)
+        log.info("%s is ready, %s", name, version.digest)
 
     async def _open(self, path: Path) -> supply.Instance:
         instance = self._supply.open_instance(path)

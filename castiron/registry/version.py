@@ -25,8 +25,8 @@ class Version:
         self.found = found
         self.state = LOADING
         self.reason = ""
-        self.instance: supply.Instance | None = None
         self.in_flight = 0
+        self.instance: supply.Instance | None = None
         if found.file is None:
             self.fail(found.problem)
 
@@ -42,6 +42,11 @@ class Version:
     def number(self) -> int:
         """The version's number; higher is newer."""
         return self.found.number
+
+    @property
+    def digest(self) -> str:
+        """``sha256:`` and the digest of the executable that answers; empty while none does."""
+        return "" if self.instance is None else f"sha256:{self.instance.digest}"
 
     @property
     def is_settled(self) -> bool:
@@ -61,12 +66,16 @@ class Version:
 
     def fail(self, reason: str) -> None:
         """It cannot be served; the reason is shown to operators."""
+        self._give_back()
         self.state = FAILED
         self.reason = reason
 
     def close(self) -> None:
         """Give the instance back."""
-        instance, self.instance = self.instance, None
+        self._give_back()
         self.state = CLOSED
+
+    def _give_back(self) -> None:
+        instance, self.instance = self.instance, None
         if instance is not None:
             instance.close()

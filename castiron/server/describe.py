@@ -69,7 +69,7 @@ def model(registry: registries.Registry, version: versions.Version) -> dict[str,
         "platform": "castiron",
         "inputs": [_tensor(spec) for spec in signature.inputs],
         "outputs": [_tensor(spec) for spec in signature.outputs],
-        "parameters": {"digest": f"sha256:{version.instance.digest}"},
+        "parameters": {"digest": version.digest},
     }
 
 

@@ -22,6 +22,7 @@ from castiron.server import meters, status
 from castiron.server import settings as server_settings
 
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_GATHERED_BYTES = 64 << 10  # where uvicorn stops reading until its application asks for more
 _READ_BYTES = 256 << 10  # at most this much comes in one piece
 
 
@@ -37,7 +38,9 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self._head_bytes = 0
         self._fed_bytes = 0
         self._in_head = True
+        self._pieces: list[bytes] | None = None
         self.late_at_s = math.inf
+        self._unread_at_s = math.inf
         self.on_gone: Callable[[], None] | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -110,13 +113,28 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self.transport.close()
 
     def check_time(self, now_s: float) -> None:
-        """Refuse a client that is late with its head or body."""
+        """Refuse a client that is late with its head or body; drop one that does not read."""
+        if now_s >= self._unread_at_s:
+            self._unread_at_s = math.inf
+            self._counted.refused_heads.child("unread").value += 1
+            self.transport.abort()
+            return
         if now_s < self.late_at_s or self.flow.read_paused:
             return
         if self._in_head and self._head_bytes + self._fed_bytes == 0:
             self.transport.close()  # it has asked nothing
         else:
             self.refuse(408, "the request took too long to arrive", "late")
+
+    def pause_writing(self) -> None:
+        """The client does not read its answer as fast as we write it."""
+        self._unread_at_s = self.loop.time() + self._bounds.body_timeout_s
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has read enough for more to be written."""
+        self._unread_at_s = math.inf
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         """The first byte of a head."""
@@ -150,14 +168,32 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self._in_head = False
         self.late_at_s = self.loop.time() + self._bounds.body_timeout_s
         super().on_headers_complete()
+        size = _declared_size(self.headers)
+        self._pieces = [] if _GATHERED_BYTES <= size <= self._bounds.max_body_bytes else None
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body, which gives it time for more."""
+        """A piece of the body, which gives it time for more.
+
+        Of a large body with a declared length the pieces are kept as they come and joined once,
+        which saves two copies of it.
+        """
         self.late_at_s += len(body) / self._bounds.min_body_rate
-        super().on_body(body)
+        if self._pieces is None or self._is_queued:
+            super().on_body(body)
+        elif not self.cycle.response_complete:
+            self._pieces.append(body)
+
+    @property
+    def _is_queued(self) -> bool:
+        """Whether the request waits behind another one, so that its body must not pile up."""
+        return bool(self.pipeline)
 
     def on_message_complete(self) -> None:
         """All of the body is there."""
+        if self._pieces:
+            # Handed on as it is: bytes of bytes are the same object.
+            self.cycle.body = b"".join([bytes(self.cycle.body), *self._pieces])  # type: ignore[assignment]
+        self._pieces = None
         self.late_at_s = math.inf
         if self._current is not None and self._current.response_complete:
             # Answered before its body came; idle from now on.
@@ -177,6 +213,14 @@ def maker(bounds: server_settings.Settings, counted: meters.Meters) -> Callable[
         return Edge(config, server_state, app_state, _loop, bounds=bounds, counted=counted)
 
     return make
+
+
+def _declared_size(headers: list[tuple[bytes, bytes]]) -> int:
+    """The declared length of a body, 0 without one; the parser has checked that it is a number."""
+    for name, value in headers:
+        if name == b"content-length":
+            return int(value)
+    return 0
 
 
 def _cause(fault: Exception) -> BaseException:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import ipaddress
 import logging
@@ -30,6 +31,7 @@ log = logging.getLogger("castiron.server")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SWEEP_S = 1.0
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def serve(
@@ -43,6 +45,7 @@ def serve(
     Prints ``serving on http://HOST:PORT`` once connections are taken. Raises CastironError when it
     cannot listen there or the folder is missing.
     """
+    _keep_large_memory()
     listener = _listen(settings)
     if not models_dir.is_dir():
         listener.close()
@@ -51,6 +54,17 @@ def serve(
     process = _Process(dispatcher, settings, models_dir)
     uvloop.run(process.serve(sockets=[listener]))
     return 1 if process.force_exit else 0
+
+
+def _keep_large_memory() -> None:
+    """Let bodies reuse memory: fresh pages for each cost more than all else about a large one.
+
+    Blocks up to 32 MB come from the heap, of which up to 256 MB stay when free.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:  # glibc
+        set_option(_M_MMAP_THRESHOLD, 32 << 20)
+        set_option(_M_TRIM_THRESHOLD, 256 << 20)
 
 
 def _listen(settings: server_settings.Settings) -> socket.socket:

@@ -19,13 +19,16 @@ from castiron.server import inference, values
 _JSON = (b"content-type", b"application/json")
 _RAW = (b"content-type", b"application/octet-stream")
 
+# Below this, one copy costs less than one more part to send.
+_JOINED_BYTES = 1 << 15
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Headers and body of an answer with status 200."""
+    """Headers and body of an answer with status 200; large parts are sent as they lie."""
 
     headers: list[tuple[bytes, bytes]]
-    body: bytes
+    parts: list[bytes | memoryview]
 
 
 def render(
@@ -70,10 +73,12 @@ def _encoded(head: dict[str, Any]) -> bytes:
 
 
 def _reply(head: bytes, raw: list[bytes | memoryview], version: versions.Version) -> Reply:
-    body = b"".join([head, *raw]) if raw else head
-    headers = [_RAW if raw else _JSON, (b"content-length", b"%d" % len(body))]
+    parts = [head, *raw]
+    size = sum(map(len, parts))
+    if size < _JOINED_BYTES:
+        parts = [b"".join(parts)]
+    headers = [_RAW if raw else _JSON, (b"content-length", b"%d" % size)]
     if raw:
         headers.append((b"inference-header-content-length", b"%d" % len(head)))
-    assert version.instance is not None
-    headers.append((b"x-model-version", b"sha256:" + version.instance.digest.encode()))
-    return Reply(headers, body)
+    headers.append((b"x-model-version", version.digest.encode()))
+    return Reply(headers, parts)

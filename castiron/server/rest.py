@@ -23,7 +23,7 @@ log = logging.getLogger("castiron.server")
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+Answer = tuple[int, list[tuple[bytes, bytes]], list[bytes | memoryview]]
 
 
 class Rest:
@@ -47,18 +47,21 @@ class Rest:
         except asyncio.CancelledError as cancelled:
             # The time for draining is over; the client is told before the loop ends.
             stop = cancelled
-            answer = status.answer(errors.ModelNotReady("the server is stopping; retry elsewhere"))
+            answer = _refused(errors.ModelNotReady("the server is stopping; retry elsewhere"))
         except Exception as error:
             if status.classify(error)[1] == status.FAILED:
                 log.exception("%s %s failed", scope["method"], scope["path"], exc_info=error)
-            answer = status.answer(error)
+            answer = _refused(error)
         code, headers, content = answer
         connection = scope.get("castiron.edge")
         if code != 200 and connection is not None and connection.awaits_continue:
             # Whether its body follows now is the client's choice; only a close makes it certain.
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": code, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        *first, last = content
+        for part in first:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": last})
         if stop is not None:
             raise stop
 
@@ -72,7 +75,7 @@ class Rest:
         if parts == ["metrics"]:
             _allow(method, "GET")
             text = self._dispatcher.meters.page.expose().encode()
-            return 200, _headers(text, metrics.CONTENT_TYPE.encode()), text
+            return 200, _headers(text, metrics.CONTENT_TYPE.encode()), [text]
         raise _no_route(scope)
 
     def _server(self, method: str, parts: list[str]) -> Answer:
@@ -130,7 +133,7 @@ class Rest:
             model, number, dict(scope["headers"]), receive, scope.get("castiron.edge")
         )
         answer = await self._dispatcher.infer(call)
-        return 200, answer.headers, answer.body
+        return 200, answer.headers, answer.parts
 
     def _model_statistics(self, model: str) -> Answer:
         numbered = self._dispatcher.registry.models.get(model)
@@ -140,6 +143,11 @@ class Rest:
 
     def _statistics(self, version: Any) -> dict[str, Any]:
         return describe.statistics(version, self._dispatcher.meters.of(version))
+
+
+def _refused(error: BaseException) -> Answer:
+    code, headers, content = status.answer(error)
+    return code, headers, [content]
 
 
 def _allow(method: str, allowed: str) -> None:
@@ -156,7 +164,7 @@ def _no_route(scope: Scope) -> status.Refusal:
 
 def _json(content: Any, code: int = 200) -> Answer:
     encoded = orjson.dumps(content)
-    return code, _headers(encoded, b"application/json"), encoded
+    return code, _headers(encoded, b"application/json"), [encoded]
 
 
 def _headers(content: bytes, kind: bytes) -> list[tuple[bytes, bytes]]:

@@ -154,8 +154,8 @@ def _floats(flat: list[Any], found: set[type], dtype: dtypes.DType, path: str) -
         return exact
     with np.errstate(over="ignore"):
         values = exact.astype(elements.numpy_dtype(dtype))
-    overflowed = np.isinf(values) & np.isfinite(exact)
-    if overflowed.any():
+    infinite = np.isinf(values)
+    if infinite.any() and (overflowed := infinite & np.isfinite(exact)).any():
         index = int(overflowed.argmax())
         raise errors.InputError(
             f"expected a number in the range of {dtype.oip}, found {flat[index]!r}",

@@ -187,6 +187,24 @@ def test_nothing_is_ready_while_it_is_being_built_and_closing_ends_the_build(
     asyncio.run(body())
 
 
+def test_a_version_that_cannot_be_announced_has_failed_and_stops_no_other(tmp_path: Path) -> None:
+    put(tmp_path, a_1_cast="add_one", b_1_cast="add_one")
+
+    def announce(version: versions.Version) -> None:
+        if version.model == "a":
+            raise ValueError("no lane for this")
+
+    async def body() -> None:
+        registry = registries.Registry(supplied(), supply.Settings(tmp_path / "cache"), announce)
+        await registry.start(tmp_path / "models")
+        assert registry.find("b").is_ready
+        assert registry.models["a"][1].reason == "ValueError: no lane for this"
+        assert registry.models["a"][1].instance is None
+        registry.close()
+
+    asyncio.run(body())
+
+
 def test_an_empty_folder_serves_nothing(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
 

@@ -213,6 +213,24 @@ def test_clients_that_are_slow_with_head_or_body_are_ended(tmp_path: Path) -> No
         assert server.outcomes() == {"ok": 1, "cancelled": 1}
 
 
+def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path) -> None:
+    models = {"m/1/model.cast": "identity_uint8"}
+    with live.serving(tmp_path, models, body_timeout_s=0.5) as server:
+        size = 30 << 20
+        x = {"name": "x", "datatype": "UINT8", "shape": [size],
+             "parameters": {"binary_data_size": size}}  # fmt: skip
+        body = json.dumps({"inputs": [x], "parameters": {"binary_data_output": True}}).encode()
+        head = (
+            "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\n"
+            f"Inference-Header-Content-Length: {len(body)}\r\nContent-Length: {len(body) + size}"
+        )
+        with server.connect() as stuck:
+            stuck.sendall(head.encode() + b"\r\n\r\n" + body + bytes(size))
+            name = "castiron_connections_refused_total{reason=unread}"
+            until(lambda: server.metrics().get(name) == 1)
+            assert len(live.until_closed(stuck)) < size
+
+
 def test_a_steady_slow_sender_is_not_ended(tmp_path: Path) -> None:
     with live.serving(
         tmp_path, SLOW, head_timeout_s=5, body_timeout_s=0.5, min_body_rate=10

@@ -41,7 +41,7 @@ class ByHand:
 
 
 def render(outputs: Mapping[str, np.ndarray]) -> reply.Reply:
-    return reply.Reply([], b"%d" % int(outputs["number"]))
+    return reply.Reply([], [b"%d" % int(outputs["number"])])
 
 
 class Queue:
@@ -70,7 +70,7 @@ def test_runs_begin_in_order_with_only_the_depth_under_way() -> None:
         assert queue.instance.begun == [0, 1]
         for number, task in enumerate(tasks):
             queue.instance.end(number)
-            assert (await task).body == b"%d" % number
+            assert (await task).parts == [b"%d" % number]
             assert queue.instance.begun == list(range(min(number + 3, 5)))
         assert queue.over == list(range(5))
         assert queue.version.in_flight == 0
@@ -90,7 +90,7 @@ def test_a_thousand_runs_that_cannot_begin_each_fail_alone() -> None:
             with pytest.raises(errors.InputError):
                 await task
         queue.instance.end(1)
-        assert (await last).body == b"1"
+        assert (await last).parts == [b"1"]
 
     asyncio.run(body())
 
