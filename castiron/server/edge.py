@@ -190,7 +190,7 @@ class Edge(httptools_impl.HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of the body is there."""
-        if self._pieces:
+        if self._pieces and not self.cycle.response_complete:
             # Handed on as it is: bytes of bytes are the same object.
             self.cycle.body = b"".join([bytes(self.cycle.body), *self._pieces])  # type: ignore[assignment]
         self._pieces = None

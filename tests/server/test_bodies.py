@@ -226,6 +226,43 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read(server: live.Server
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
+def chunked(data: bytes, size: int) -> bytes:
+    pieces = (data[at : at + size] for at in range(0, len(data), size))
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def test_large_bodies_arrive_whole_however_they_are_sent(server: live.Server) -> None:
+    data = struct.pack("<200000f", *range(200_000))
+    head = body({"name": "x", "datatype": "FP32", "shape": [200_000],
+                 "parameters": {"binary_data_size": len(data)}},
+                parameters={"binary_data_output": True})  # fmt: skip
+    start = (
+        f"POST /v2/models/identity_float32/infer HTTP/1.1\r\nHost: a\r\n{LENGTH}: {len(head)}\r\n"
+    ).encode()
+    declared = start + b"Content-Length: %d\r\n" % (len(head) + len(data))
+    in_chunks = start + b"Transfer-Encoding: chunked\r\n"
+    last = b"Connection: close\r\n"
+    one = declared + b"\r\n" + head + data
+    for sent, count in (
+        (one + one + declared + last + b"\r\n" + head + data, 3),
+        (in_chunks + last + b"\r\n" + chunked(head + data, 70_001), 1),
+        (
+            in_chunks
+            + b"\r\n"
+            + chunked(head + data, 999)
+            + declared
+            + last
+            + b"\r\n"
+            + head
+            + data,
+            2,
+        ),
+    ):
+        answers = server.send(sent)
+        assert answers.count(b"HTTP/1.1 200 OK") == count
+        assert answers.count(data) == count
+
+
 def test_a_connection_goes_on_after_a_refused_body(server: live.Server) -> None:
     path = b"/v2/models/add_one/infer"
     size = (1 << 20) + 1
