@@ -34,6 +34,8 @@ class Shape:
     rows: tuple[int, int, int]  # kernel, stride, dilation
     columns: tuple[int, int, int]
     tile: tuple[int, int]
+    sizes: tuple[tuple[int, int], ...]
+    has_edges: bool
     masked: bool
     has_bias: bool
     epilogue: epilogues.Epilogue | None
@@ -54,7 +56,8 @@ class Shape:
         """The name of the kernel."""
         rows, columns = ("x".join(map(str, axis)) for axis in (self.rows, self.columns))
         flags = ("m" if self.masked else "") + ("b" if self.has_bias else "")
-        tile = f"{self.tile[0]}x{self.tile[1]}"
+        flags += "z" if self.has_edges else ""
+        tile = f"{self.tile[0]}x{self.tile[1]}s{step.tag(repr(self.sizes))}"
         return f"depthwise_r{rows}_c{columns}_t{tile}{flags}{epilogues.tag(self.epilogue)}"
 
 
@@ -86,10 +89,13 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     """The convolution as one step."""
     geometry, bias = convolution.geometry, convolution.bias
     lanes = target.vector_lanes_f32
+    tile = (1, 8) if geometry.rows.output == 1 else (2, 4)
     shape = Shape(
         rows=_numbers(geometry.rows),
         columns=_numbers(geometry.columns),
-        tile=(1, 8) if geometry.rows.output == 1 else (2, 4),
+        tile=tile,
+        sizes=_sizes(geometry, tile),
+        has_edges=not geometry.columns.is_inside,
         masked=geometry.channels < lanes,
         has_bias=bias is not None,
         epilogue=convolution.epilogue,
@@ -123,6 +129,18 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
 
 def _numbers(axis: Axis) -> tuple[int, int, int]:
     return axis.kernel, axis.stride, axis.dilation
+
+
+def _sizes(geometry: Geometry, tile: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """The sizes of tiles that occur: whole rows of tiles, then the rest; widths balanced."""
+    rows, columns = geometry.rows.output, geometry.columns.output
+    heights, widths = set(range(1, tile[0] + 1)), set(range(1, tile[1] + 1))
+    if not isinstance(rows, Dim):
+        heights = {min(rows, tile[0]), rows % tile[0]} - {0}
+    if not isinstance(columns, Dim):
+        count = -(-columns // tile[1])
+        widths = {columns // count, -(-columns // count)} if count else set()
+    return tuple((height, width) for height in sorted(heights) for width in sorted(widths))
 
 
 def _blocks(geometry: Geometry, shape: Shape, tile_rows: Extent) -> Extent:
@@ -307,20 +325,16 @@ class _Kernel:
     def __init__(self, module: Module, shape: Shape) -> None:
         target = module.target
         self.shape = shape
-        self.has_edges = target.num_vector_registers == 32 and target.has_masked_ops
-        sizes = [
-            (height, width)
-            for height in range(1, shape.tile[0] + 1)
-            for width in range(1, shape.tile[1] + 1)
-        ]
-        edges = [False, True] if self.has_edges else [False]
+        self.has_masks = target.num_vector_registers == 32 and target.has_masked_ops
+        edges = [False, True] if self.has_masks and shape.has_edges else [False]
         self.tiles = {
             (size, edge): _Tile(module, shape, size, edge).write()
-            for size in sizes
+            for size in shape.sizes
             for edge in edges
         }
         self.fill = bands.filler(module)
-        self.copy = None if self.has_edges else bands.band_copier(module, self.fill)
+        needs_copy = shape.has_edges and not self.has_masks
+        self.copy = bands.band_copier(module, self.fill) if needs_copy else None
         self.f = f = module.kernel(shape.symbol())
         names = ["a", "weights", "c"]
         names += [f"e{n}" for n in range(len(shape.epilogue.kinds) if shape.epilogue else 0)]
@@ -380,13 +394,15 @@ class _Kernel:
             if kind == epilogues.FULL:
                 here[f"e{n}"] = f.offset(at[f"e{n}"], down)
         source = f.offset(at["a"], image * at["height"] * at["width"] * at["pixel"])
+        here |= self._rows_in_place(source, top, left)
+        if not self.shape.has_edges:
+            self._dispatch(here, size, edge=False)
+            return
         is_edge = (before > 0) | (after > 0)
         with f.unless(is_edge):
-            here |= self._rows_in_place(source, top, left)
             self._dispatch(here, size, edge=False)
         with f.when(is_edge):
-            if self.has_edges:
-                here |= self._rows_in_place(source, top, left)
+            if self.has_masks:
                 self._dispatch(here, size, edge=True)
             else:
                 here |= self._rows_in_patch(source, (top, left), span)
