@@ -121,3 +121,29 @@ def test_ceil_mode_drops_windows_that_start_in_the_padding() -> None:
     graph = infer_shapes(b.graph(y, z))
     assert dims.evaluate(graph.shape(y)[2], {"w": 4}) == 2
     assert dims.evaluate(graph.shape(z)[2], {"w": 6}) == 3
+
+
+@pytest.mark.parametrize(
+    "op, constants, attrs, too_small, enough",
+    [
+        ("MaxPool", [], {"kernel_shape": (4,)}, 2, 4),
+        ("Gather", [[-3, 2]], {"axis": 2}, 2, 3),
+        ("TopK", [[5]], {}, 4, 5),
+        ("Pad", [[0, 0, -2, 0, 0, -1]], {}, 2, 3),
+    ],
+)
+def test_an_input_too_small_for_the_op_breaks_a_check(
+    op: str, constants: list[Any], attrs: dict[str, Any], too_small: int, enough: int
+) -> None:
+    b = Builder()
+    x = b.input("x", (1, 2, "w"))
+    y = b.add(op, x, *(b.constant(value, "int64") for value in constants), **attrs)
+
+    def holds(width: int) -> bool:
+        return all(
+            dims.evaluate(check.left, {"w": width}) == dims.evaluate(check.right, {"w": width})
+            for check in infer_shapes(b.graph(y)).checks
+        )
+
+    assert holds(enough)
+    assert not holds(too_small)

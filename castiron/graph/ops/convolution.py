@@ -100,6 +100,7 @@ def transposed_extents(
         begins.append(begin)
         ends.append(end)
         extents.append(bounds.sub(full, dims.add(begin, end)))
+        at.at_least(extents[-1], 0, "padding must not be larger than the output")
     return tuple(extents), (*begins, *ends)
 
 

@@ -20,7 +20,18 @@ def gather(at: Site) -> Types:
         return (TensorType(at.dtype(0), None),)
     axis = at.axis(int(at.attr("axis", 0)), len(data))
     shape = (*data[:axis], *indices, *data[axis + 1 :])
+    _examine_positions(at, data[axis])
     return (TensorType(at.dtype(0), shape, _gathered(at, axis)),)
+
+
+def _examine_positions(at: Site, extent: Extent) -> None:
+    """Constant positions must lie inside the axis, whatever its extent turns out to be."""
+    array = at.array(1)
+    if array is None or array.size == 0 or array.size > contents.LIMIT:
+        return
+    reason = "each index must lie inside the axis"
+    at.at_least(extent, int(array.max()) + 1, reason)
+    at.at_least(extent, -int(array.min()), reason)
 
 
 def _gathered(at: Site, axis: int) -> tuple[Extent, ...] | None:
@@ -28,12 +39,8 @@ def _gathered(at: Site, axis: int) -> tuple[Extent, ...] | None:
     grid = contents.grid(at.contents(0), shape or ())
     if grid is None or shape is None or positions is None:
         return None
-    extent = grid.shape[axis]
-    for position in positions:
-        if isinstance(position, dims.Dim):
-            return None
-        if not -extent <= position < extent:
-            at.fail(f"indices: expected -{extent} <= i < {extent}, found {position}", 1)
+    if any(isinstance(position, dims.Dim) for position in positions):
+        return None
     taken = grid.take([whole(position) for position in positions], axis)
     return tuple(taken.reshape(-1).tolist()) if taken.size <= contents.LIMIT else None
 

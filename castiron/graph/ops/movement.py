@@ -189,6 +189,8 @@ def tile(at: Site) -> Types:
         return (TensorType(kind.dtype, shape),)
     if len(repeats) != len(kind.shape):
         at.fail(f"repeats: expected {len(kind.shape)} numbers, found {len(repeats)}", 1)
+    for count in repeats:
+        at.at_least(count, 0, "no repeat may be negative")
     shape = tuple(dims.mul(a, b) for a, b in zip(kind.shape, repeats, strict=True))
     known = None
     if kind.contents is not None and all(not isinstance(item, dims.Dim) for item in repeats):

@@ -113,6 +113,12 @@ class Site:
         if found not in self.checks:
             self.checks.append(found)
 
+    def at_least(self, value: Extent, low: int, reason: str) -> None:
+        """Demand ``value >= low``: at once for ints, of each binding where it is not provable."""
+        if not isinstance(value, dims.Dim) and value < low:
+            self.fail(f"{reason}: expected {low} or more, found {value}")
+        self.check(bounds.minimum(dims.add(value, -low), 0), 0, reason)
+
     def axis(self, value: int, rank: int) -> int:
         """The axis counted from the front; a BuildError when it is out of range."""
         if not -rank <= value < rank:

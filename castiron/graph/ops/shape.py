@@ -52,8 +52,8 @@ def constant_of_shape(at: Site) -> Types:
         asked = tuple(at.attr("shape"))
     if asked is None:
         return (TensorType(dtype, unknown_of_length(at, 0)),)
-    if any(not isinstance(extent, dims.Dim) and extent < 0 for extent in asked):
-        at.fail(f"expected extents of 0 or more, found {tuple(asked)}", 0)
+    for extent in asked:
+        at.at_least(extent, 0, "no extent may be negative")
     known = None
     if contents.is_small(asked) and array.dtype.kind in "iub":
         count = whole(asked[0]) if asked else 1

@@ -84,7 +84,7 @@ def _position(index: Extent, extent: Extent) -> Extent:
 
 
 def _clamp(value: Extent, low: Extent, high: Extent) -> Extent:
-    return bounds.maximum(bounds.minimum(value, high), low)
+    return bounds.minimum(bounds.maximum(value, low), high)
 
 
 def _cut_contents(
@@ -160,6 +160,8 @@ def split(at: Site) -> Types:
     if len(sizes) != count:
         at.fail(f"split: expected {count} extents, found {len(sizes)}", 1)
     at.check(_total(sizes), kind.shape[axis], "the parts must add up to the axis")
+    for part in sizes:
+        at.at_least(part, 0, "no part may be negative")
     known = kind.contents if len(kind.shape) == 1 else None
     types, position = [], 0
     for part in sizes:
@@ -196,6 +198,8 @@ def pad(at: Site) -> Types:
         dims.add(extent, dims.add(pads[axis], pads[axis + rank]))
         for axis, extent in enumerate(kind.shape)
     )
+    for extent in shape:
+        at.at_least(extent, 0, "no more may be cropped than there is")
     return (TensorType(kind.dtype, shape),)
 
 

@@ -7,6 +7,7 @@ come in the order of their positions.
 from __future__ import annotations
 
 from castiron.graph.graph import Extent, TensorType
+from castiron.graph.ops import bounds
 from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dtype as dtypes
 
@@ -21,6 +22,7 @@ def top_k(at: Site) -> Types:
     if k is None:
         known = at.contents(1)
         k = known[0] if known else at.fresh(axis)
+    at.at_least(bounds.sub(shape[axis], k), 0, "k must not be larger than the axis")
     found = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(at.dtype(0), found), TensorType(dtypes.INT64, found))
     return kinds[: len(at.node.outputs)]

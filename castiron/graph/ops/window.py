@@ -66,6 +66,13 @@ def extent_of(at: Site, window: Window, extent: Extent) -> Extent:
     room = bounds.sub(padded, window.reach)
     if not isinstance(room, dims.Dim) and room < 0 and extent != 0:
         at.fail(f"the window covers {window.reach}, more than the padded input of {padded}")
+    count = _count(at, window, extent, room)
+    if isinstance(extent, dims.Dim):
+        at.at_least(count, 0, "the input must be as large as the window")
+    return count
+
+
+def _count(at: Site, window: Window, extent: Extent, room: Extent) -> Extent:
     if not at.attr("ceil_mode", 0):
         return dims.add(dims.floordiv(room, window.stride), 1)
     starts_inside = bounds.sub(bounds.sub(window.reach, window.end), window.stride)
