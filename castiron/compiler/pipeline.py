@@ -16,6 +16,7 @@ from castiron import errors
 from castiron.compiler import encode, plan, report, stages
 from castiron.compiler.codegen import assemble, families, link, peak, threads
 from castiron.compiler.passes.choose_layouts import choose_layouts
+from castiron.compiler.passes.flush_subnormals import flush_subnormals
 from castiron.compiler.passes.fold_constants import fold_constants
 from castiron.compiler.passes.fold_scales import fold_scales
 from castiron.compiler.passes.fuse_elementwise import fuse_elementwise
@@ -101,6 +102,7 @@ def lower_graph(graph: Graph, options: Options) -> Graph:
         ("simplify", simplified),
         ("fuse_norms", fuse_norms),
         ("fold_scales", lambda g: simplified(fold_scales(g))),
+        ("flush_subnormals", flush_subnormals),
         ("choose_layouts", lambda g: choose_layouts(g, options.precision)),
         ("fuse_elementwise", fuse_elementwise),
     ]
