@@ -34,6 +34,7 @@ from castiron.compiler.codegen.kernels import (
 )
 from castiron.compiler.target import Target
 from castiron.graph.graph import Graph, Node
+from castiron.tensor import dim
 
 Gap = Callable[[Node, Graph], str | None]
 Lower = Callable[[Node, Graph, Target], step.Lowered]
@@ -95,7 +96,19 @@ def gap(node: Node, graph: Graph) -> str | None:
     """Why this node has no kernel, or None when it has one."""
     if node.op not in GAPS:
         return f"no kernel for op {node.op}"
+    if any(_is_open(out, graph) for out in node.outputs if out):
+        return "the data decide the shape of its output"
     return GAPS[node.op](node, graph)
+
+
+def _is_open(value: str, graph: Graph) -> bool:
+    """Whether an extent is a symbol of the value's own: known only once the value is there."""
+    shape = graph.types[value].shape or ()
+    return any(
+        name.rstrip("'") == f"{value}_{axis}"
+        for axis, extent in enumerate(shape)
+        for name in dim.symbols_of(extent)
+    )
 
 
 def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
