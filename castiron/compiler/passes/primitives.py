@@ -1,4 +1,6 @@
-"""Rules that write an op with smaller ones: global pools, compound reductions, n-ary ops, Einsum."""
+"""Rules that write an op with smaller ones: global pools, compound reductions, n-ary ops, Einsum,
+blocks of pixels.
+"""
 
 from __future__ import annotations
 
@@ -150,9 +152,28 @@ def _grouped(
     return rewriter.add("Reshape", (moved,), {"shape": tuple(shape)}, node)
 
 
+def blocks(rewriter: Rewriter, node: Node) -> Answer:
+    """DepthToSpace and SpaceToDepth as a transpose between two views."""
+    shape, out = (rewriter.shape(value) for value in (node.inputs[0], node.outputs[0]))
+    if shape is None or out is None or len(shape) != 4:
+        return None
+    block = int(node.attr("blocksize", 1))
+    n, c, h, w = shape
+    if node.op == "SpaceToDepth":
+        split, perm = (n, c, out[2], block, out[3], block), (0, 3, 5, 1, 2, 4)
+    elif node.attr("mode", "DCR") == "DCR":
+        split, perm = (n, block, block, out[1], h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        split, perm = (n, out[1], block, block, h, w), (0, 1, 4, 2, 5, 3)
+    value = rewriter.add("Reshape", (node.inputs[0],), {"shape": split}, node)
+    value = rewriter.add("Transpose", (value,), {"perm": perm}, node)
+    return Node("Reshape", (value,), node.outputs, {"shape": out}, node.name)
+
+
 RULES: dict[str, tuple[Rule, ...]] = {
     "GlobalAveragePool": (global_pool,), "GlobalMaxPool": (global_pool,), "Max": (chain,),
     "Min": (chain,), "Sum": (chain,), "Mean": (chain,), "Einsum": (einsum,),
+    "DepthToSpace": (blocks,), "SpaceToDepth": (blocks,),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
                      "ReduceLogSumExp"), (reduction,)),
 }  # fmt: skip
