@@ -8,15 +8,18 @@ could have been answered is the worse mistake. ``lane.py`` foresees waiting time
 from __future__ import annotations
 
 _WEIGHT = 0.1  # of the newest run: the last twenty decide
+_MIN_VARIANCE = 0.01  # in rows squared; under it all runs had the same size
 
 
 class Estimate:
-    """What a run of so many rows is likely to take."""
+    """What a run of so many rows is likely to take: ``batch_ns + row_ns * rows``."""
 
-    __slots__ = ("_covariance", "_rows", "_time", "_variance", "num_seen")
+    __slots__ = ("_covariance", "_rows", "_time", "_variance", "batch_ns", "num_seen", "row_ns")
 
     def __init__(self) -> None:
         self.num_seen = 0
+        self.batch_ns = 0.0
+        self.row_ns = 0.0
         self._rows = 0.0
         self._time = 0.0
         self._variance = 0.0
@@ -31,29 +34,20 @@ class Estimate:
         self._time += weight * late
         self._variance = (1 - weight) * (self._variance + weight * ahead * ahead)
         self._covariance = (1 - weight) * (self._covariance + weight * ahead * late)
-
-    @property
-    def row_ns(self) -> float:
-        """What one more row adds."""
-        if self._variance < 0.01 or self._covariance <= 0:
-            return 0.0
-        return min(self._covariance / self._variance, self._time / max(self._rows, 1.0))
-
-    @property
-    def batch_ns(self) -> float:
-        """What a batch takes besides its rows."""
-        return self._time - self.row_ns * self._rows
+        self.row_ns = 0.0
+        if self._variance > _MIN_VARIANCE and self._covariance > 0:
+            steepest = self._time / max(self._rows, 1.0)  # a batch for itself costs nothing
+            self.row_ns = min(self._covariance / self._variance, steepest)
+        self.batch_ns = self._time - self.row_ns * self._rows
 
     def run_ns(self, rows: int) -> int:
         """One run of so many rows."""
-        row_ns = self.row_ns
-        return int(self._time + row_ns * (rows - self._rows))
+        return int(self.batch_ns + self.row_ns * rows)
 
     def total_ns(self, rows: int, limit: int) -> int:
         """Runs of at most ``limit`` rows, one after the other, until so many rows are done."""
         num_runs = -(-max(rows, 1) // limit)
-        row_ns = self.row_ns
-        return int(num_runs * (self._time - row_ns * self._rows) + row_ns * rows)
+        return int(num_runs * self.batch_ns + self.row_ns * rows)
 
     def thrifty_rows(self, limit: int) -> int:
         """The smallest batch whose rows cost at most a quarter more than at ``limit`` rows."""

@@ -289,12 +289,13 @@ class Lane:
 
     def _end(self, part: Part, result: object) -> None:
         asked = part.request
-        part.result = result
-        asked.ended.append(part)
-        if not asked.waiting and asked.running == 1 and not asked.outcome:
-            asked.ended.sort(key=lambda ended: ended.begin)
-            asked.results = [ended.result for ended in asked.ended]
-            self._settle(asked, request.ANSWERED)
+        if not asked.outcome:
+            part.result = result
+            asked.ended.append(part)
+            if not asked.waiting and asked.running == 1:
+                asked.ended.sort(key=_begin)
+                asked.results = [ended.result for ended in asked.ended]
+                self._settle(asked, request.ANSWERED)
         self._leave(part)
 
     def _fail(self, part: Part, failed: Failed) -> None:
@@ -398,6 +399,10 @@ class Lane:
         waits = [part.request for part in self._waiting]
         assert not any(asked.outcome for asked in waits), "a settled request waits"
         assert all(asked.id in self.held for asked in waits)
+
+
+def _begin(part: Part) -> int:
+    return part.begin
 
 
 def _refuse(asked: Request, reason: str, retry_after_ns: int) -> Refused:

@@ -109,22 +109,38 @@ class Waiting:
         ``limit`` is in rows. A part that is larger runs alone; with ``cuts`` its first rows do,
         and the others keep its place.
         """
-        first = self._order[0][3]
+        order = self._order
+        first = order[0][3]
         if cuts and first.rows > limit:
             return [self._cut(first, limit)]
-        if not merges or first.key is None:
-            self.remove(first)
-            return [first]
+        group = self._alike(first) if merges else order[:1]
         taken = [first]
         room = limit - first.rows
-        for place in self._alike(first)[1 : max(0, room) + 1]:  # each has a row at least
+        for place in group[1 : max(0, room) + 1]:  # each has a row at least
             room -= place[3].rows
             if room < 0:
                 break
             taken.append(place[3])
-        for part in taken:
-            self.remove(part)
+        if order[len(taken) - 1][3] is taken[-1]:
+            self._remove_first(taken)
+        else:
+            for part in taken:
+                self.remove(part)
         return taken
+
+    def _remove_first(self, taken: list[Part]) -> None:
+        """Take out parts of one key that all others stand behind."""
+        del self._order[: len(taken)]
+        key = taken[0].key
+        if key is not None:
+            group = self._groups[key]
+            del group[: len(taken)]
+            if not group:
+                del self._groups[key]
+        for part in taken:
+            part.place = None
+            part.request.waiting.remove(part)
+            self.rows -= part.end - part.begin
 
     def _alike(self, part: Part) -> list[Place]:
         key = part.key
