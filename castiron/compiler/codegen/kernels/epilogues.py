@@ -23,7 +23,7 @@ FULL, VECTOR, SCALAR = "full", "vector", "scalar"
 
 _LIGHT = frozenset(
     "input const add sub mul min max relu neg abs where less less_equal greater greater_equal"
-    " equal and or not".split()
+    " equal and or not div".split()
 )
 _MOST_LIGHT = 12
 

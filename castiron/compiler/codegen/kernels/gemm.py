@@ -71,7 +71,7 @@ def lower(product: Product, target: Target) -> step.Step:
         epilogue=product.epilogue,
     )
     run = None if isinstance(product.rows, Dim) else product.rows
-    columns = packing.columns(count, target, micro.element, rows=run)
+    columns = packing.columns(count, target, micro.element, rows=run, is_cold=run is not None)
     cut = divide(product.rows, depth, columns, target)
     strips = packing.strips(
         target,

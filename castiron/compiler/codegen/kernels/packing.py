@@ -20,6 +20,8 @@ from castiron.tensor.dim import Dim
 # Cycles that an element of A and a register of B cost beside the multiplications of a strip.
 _A_CYCLES = 0.1
 _B_CYCLES = 0.2
+# Cycles for a register of B to come from the last cache.
+_COLD_CYCLES = 8.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,13 +52,23 @@ class Columns:
 
 
 def columns(
-    count: int, target: Target, element: str = "float", *, rows: int | None = None
+    count: int,
+    target: Target,
+    element: str = "float",
+    *,
+    rows: int | None = None,
+    is_cold: bool = False,
 ) -> Columns:
-    """The cheapest cover of ``count`` columns; ``rows`` is the length of a run, if known."""
+    """The cheapest cover of ``count`` columns.
+
+    ``rows`` is the length of a run of rows, if known. ``is_cold`` says that every panel is read
+    for one run only, so that it comes from far away.
+    """
     lanes = tiles.lanes_of(target, element)
     vectors = -(-count // lanes)
     widths = range(1, tiles.widest(target) + 1)
-    times = {width: _time(target, width, rows) for width in widths}
+    cold = _COLD_CYCLES if is_cold else 0.0
+    times = {width: _time(target, width, rows, cold) for width in widths}
     main = min(widths, key=lambda width: (_cover(vectors, width, times), -width))
     full, rest = divmod(vectors, main)
     masked = count % lanes != 0
@@ -73,18 +85,20 @@ def _cover(vectors: int, main: int, times: dict[int, float]) -> float:
     return full * times[main] + (times[rest] if rest else 0.0)
 
 
-def _time(target: Target, width: int, rows: int | None) -> float:
+def _time(target: Target, width: int, rows: int | None, cold: float) -> float:
     """Cycles for one step of depth and one row, in a run of ``rows`` rows.
 
     A strip needs half a cycle for each multiply-add and each load, at least the four cycles of
-    one multiply-add's latency, and some time because neither operand always lies near.
+    one multiply-add's latency, and some time because neither operand always lies near. The first
+    strip of a cold panel waits for it.
     """
     tallest = tiles.most_rows(target, width)
     run = rows or tallest
     strips = -(-run // tallest)
     height = run / strips
     busy = max(height * width / 2, (height + width) / 2, 4.0)
-    return strips * (busy + _A_CYCLES * height + _B_CYCLES * width) / run
+    near = strips * (busy + _A_CYCLES * height + _B_CYCLES * width)
+    return (near + max(0.0, cold * width - busy)) / run
 
 
 def strips(

@@ -105,7 +105,7 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     padded = -(-geometry.filters // lanes) * lanes
     most = _most_tiles(geometry, outputs)
     run = None if isinstance(count, Dim) else -(-count // max(1, -(-count // most)))
-    columns = packing.columns(padded, target, rows=run or None)
+    columns = packing.columns(padded, target, rows=run or None, is_cold=bool(run))
     cut = _divide(geometry, outputs, count, columns)
     weights = transforms.weights_2d(convolution.filters, outputs)
     wide = np.zeros((*weights.shape[:2], padded), np.float32)
