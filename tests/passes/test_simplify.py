@@ -368,3 +368,14 @@ def test_extents_that_data_decide_may_broadcast() -> None:
     y = b.add("Add", picked, b.input("z", (1, "m"), "int64"))
     graph = _simple(b.graph(y), x=np.array([0, 3, 0]), z=np.array([[5, 6, 7]]))
     assert _ops(graph) == ["NonZero", "Add"]
+
+
+def test_padding_reaches_the_convolution_through_a_view() -> None:
+    b = Builder()
+    padded = b.add("Pad", b.input("x", ("n", 8, 1, 2)), b.ints(0, 1, 0, 0, 0, 2, 0, 0))
+    line = b.add("Transpose", b.add("Squeeze", padded, b.ints(2)), perm=(0, 2, 1))
+    kept = b.add("Squeeze", b.add("Pad", line, b.ints(0, 0, 2, 0, 0, 0)), b.ints())
+    y = b.add("Conv", kept, b.constant(_numbers(3, 2, 3)))
+    graph = _simple(b.graph(y), x=_numbers(2, 8, 1, 2))
+    assert _ops(graph) == ["Reshape", "Pad", "Transpose", "Conv"]
+    assert graph.nodes[-1].attrs["pads"] == (2, 0)

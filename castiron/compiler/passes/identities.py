@@ -296,6 +296,30 @@ def gather(rewriter: Rewriter, node: Node) -> Answer:
     return Node("Reshape", (cut,), node.outputs, {"shape": out}, node.name)
 
 
+def view_of_pad(rewriter: Rewriter, node: Node) -> Answer:
+    """A view that only adds or drops extents of 1 comes before the Pad, so that Pad meets Conv."""
+    inner = rewriter.maker(node.inputs[0], "Pad")
+    target = node.attr("shape")
+    if inner is None or target is None or inner.attr("pads") is None:
+        return None
+    before, after = rewriter.shape(inner.inputs[0]), rewriter.shape(node.inputs[0])
+    if before is None or after is None:
+        return None
+    pads, rank = inner.attrs["pads"], len(after)
+    wide = [axis for axis, extent in enumerate(after) if extent != 1]
+    places = [axis for axis, extent in enumerate(target) if extent != 1]
+    narrow = [pads[axis] or pads[axis + rank] for axis in range(rank) if axis not in wide]
+    if [after[axis] for axis in wide] != [target[axis] for axis in places] or any(narrow):
+        return None
+    shape, moved = list(target), [0] * (2 * len(target))
+    for axis, place in zip(wide, places, strict=True):
+        shape[place] = before[axis]
+        moved[place], moved[place + len(target)] = pads[axis], pads[axis + rank]
+    view = rewriter.add("Reshape", inner.inputs[:1], {"shape": tuple(shape)}, node)
+    attrs = {**inner.attrs, "pads": tuple(moved)}
+    return Node("Pad", (view, *inner.inputs[1:]), node.outputs, attrs, node.name)
+
+
 def pad_into_window(rewriter: Rewriter, node: Node) -> Answer:
     """A Pad by zeros before a Conv, or before an AveragePool that counts padding, is its padding."""
     inner = rewriter.makers.get(node.inputs[0])
@@ -317,7 +341,7 @@ def pad_into_window(rewriter: Rewriter, node: Node) -> Answer:
 RULES: dict[str, tuple[Rule, ...]] = {
     "Conv": (pad_into_window,), "AveragePool": (pad_into_window,),
     "Identity": (same_value,), "Dropout": (dropout,), "Cast": (cast,), "CastLike": (cast,),
-    "Reshape": (reshape,), "Transpose": (transpose,), "Expand": (to_same_shape,),
+    "Reshape": (reshape, view_of_pad), "Transpose": (transpose,), "Expand": (to_same_shape,),
     "Tile": (to_same_shape,), "Pad": (to_same_shape,), "Resize": (to_same_shape,),
     "Concat": (concat,), "Split": (split,), **dict.fromkeys(_INVOLUTIONS, (undo,)),
     **dict.fromkeys(_IDEMPOTENT, (undo,)), "Add": (neutral, merge_constants),
