@@ -7,9 +7,13 @@ before the kind changes. A model without interpreted nodes is one native stage.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from castiron.graph.graph import Graph, Node
+from castiron.tensor import dim
+
+Waiting = tuple[Node, set[str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,14 +33,16 @@ def cut(graph: Graph) -> tuple[Stage, ...]:
     """The stages in order; together they hold every node once."""
     groups: list[list[Node]] = []
     made = {"", *graph.inputs, *graph.constants}
-    waiting = list(graph.nodes)
-    is_native = not any(_is_interpreted(node) for node in _ready(waiting, made)) or any(
-        not _is_interpreted(node) for node in _ready(waiting, made)
-    )
+    waiting = _needs(graph)
+    ready = [_is_interpreted(node) for node, needs in waiting if made.issuperset(needs)]
+    is_native = not all(ready) or not ready
+    stuck = 0
     while waiting:
         taken, waiting = _take(waiting, made, is_native)
         if taken:
             groups.append(taken)
+        stuck = 0 if taken else stuck + 1
+        assert stuck < 2, f"{waiting[0][0].name} needs {waiting[0][1] - made}, never made"
         is_native = not is_native
     if not groups or (graph.outputs and not any(map(_has_native, groups))):
         groups.append([])
@@ -51,20 +57,43 @@ def _is_interpreted(node: Node) -> bool:
     return node.op == "Interpreted"
 
 
-def _ready(nodes: Sequence[Node], made: set[str]) -> list[Node]:
-    return [node for node in nodes if all(value in made for value in node.inputs)]
+def _needs(graph: Graph) -> list[Waiting]:
+    """Each node with the values that must be there before it: what it reads, and the results of
+    interpreted nodes whose extents its own shapes depend on, even where it does not read them."""
+    known = _symbols(graph.types[name].shape for name in graph.inputs)
+    owners: dict[str, str] = {}
+    for node in filter(_is_interpreted, graph.nodes):
+        for out in filter(None, node.outputs):
+            for name in _symbols([graph.types[out].shape]) - known:
+                owners.setdefault(name, out)
+    found = []
+    for node in graph.nodes:
+        needs = set(node.inputs)
+        if not _is_interpreted(node):
+            types = [graph.types[out] for out in node.outputs if out]
+            parts = [part for kind in types for part in (kind.shape, kind.contents)]
+            parts += [value for value in node.attrs.values() if isinstance(value, tuple)]
+            needs |= {owners[name] for name in _symbols(parts) if name in owners}
+        found.append((node, needs))
+    return found
 
 
-def _take(waiting: list[Node], made: set[str], is_native: bool) -> tuple[list[Node], list[Node]]:
+def _symbols(parts: Iterable[tuple[Any, ...] | None]) -> set[str]:
+    extents = [extent for part in parts for extent in part or ()]
+    return set().union(*(dim.symbols_of(extent) for extent in extents))
+
+
+def _take(
+    waiting: list[Waiting], made: set[str], is_native: bool
+) -> tuple[list[Node], list[Waiting]]:
     """All nodes of this kind that can run now, one after another; and those left."""
     taken, later = [], []
-    for node in waiting:
-        fits = _is_interpreted(node) != is_native
-        if fits and all(value in made for value in node.inputs):
+    for node, needs in waiting:
+        if _is_interpreted(node) != is_native and made.issuperset(needs):
             taken.append(node)
             made.update(node.outputs)
         else:
-            later.append(node)
+            later.append((node, needs))
     return taken, later
 
 
