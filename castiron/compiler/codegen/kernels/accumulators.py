@@ -34,7 +34,7 @@ class Accumulator:
 
     ``take(f, sum, x, shift)`` adds an element, ``join`` two sums; ``fill`` is an element that
     adds nothing. ``finish(f, sum, count, shift)`` gives the result; count is an i64. With
-    ``first`` the values are reduced twice, and the finite result of the first is the shift.
+    ``first`` the values are reduced twice, and the result of the first is the shift.
     """
 
     identity: float | int
@@ -73,11 +73,6 @@ def of(op: str, dtype: dtypes.DType) -> Accumulator:
     return Accumulator(0, 0, takes.get(op, _take), _add, finishes.get(op, _as_it_is))
 
 
-def finite(f: Function, top: Value) -> Value:
-    """The maximum as a shift of exponents: infinite ones would only make NaN, so 0 then."""
-    return f.select(vectors.absolute(f, top).equals(math.inf), 0.0, top)
-
-
 def _add(_: Function, a: Value, b: Value) -> Value:
     return a + b
 
@@ -96,12 +91,14 @@ def _take_square(f: Function, total: Value, x: Value, _: Value | None) -> Value:
 
 def _take_exp(f: Function, total: Value, x: Value, shift: Value | None) -> Value:
     assert shift is not None, "LogSumExp reduces twice"
-    return total + elementary.exp(f, x - shift)
+    return total + elementary.exp_or_zero(f, x - shift)
 
 
 def _log_shifted(f: Function, total: Value, _: Value, shift: Value | None) -> Value:
     assert shift is not None, "LogSumExp reduces twice"
-    return elementary.log(f, total) + shift
+    # Differences from an infinite maximum are NaN; the maximum itself is the result then.
+    is_infinite = vectors.absolute(f, shift).equals(math.inf)
+    return f.select(is_infinite, shift, elementary.log(f, total) + shift)
 
 
 def _larger(f: Function, a: Value, b: Value) -> Value:

@@ -205,12 +205,12 @@ class _Printer:
 
     def _along(self, place: Value) -> Value:
         """The reduced scalar of the values at ``place``."""
-        f, accumulator = self.f, self.accumulator
+        accumulator = self.accumulator
         shift = None
         if accumulator.first is not None:
-            shift = accumulators.finite(f, self._along_with(place, accumulator.first, None))
+            shift = self._along_with(place, accumulator.first, None)
         total = self._along_with(place, accumulator, shift)
-        return accumulator.finish(f, total, self._count, shift)
+        return accumulator.finish(self.f, total, self._count, shift)
 
     def _along_with(self, place: Value, accumulator: Accumulator, shift: Value | None) -> Value:
         f, lanes = self.f, self.lanes
@@ -289,8 +289,7 @@ class _Printer:
         at = f.offset(place, column * self.form.dtype.size_bytes)
         shifts: list[Value | None] = [None] * num_vectors
         if accumulator.first is not None:
-            tops = self._across(at, accumulator.first, shifts, mask)
-            shifts = [accumulators.finite(f, top) for top in tops]
+            shifts = [*self._across(at, accumulator.first, shifts, mask)]
         totals = self._across(at, accumulator, shifts, mask)
         before, inner = row
         for number, (total, shift) in enumerate(zip(totals, shifts, strict=True)):

@@ -90,7 +90,7 @@ class _Writer:
 
         def visit(place: Value, mask: Value | None, carried: list[Value]) -> list[Value]:
             x = self._read(line, source, place, mask)
-            e = elementary.exp_of_negative(self.f, x - top)
+            e = elementary.exp_or_zero(self.f, x - top)
             if kept is not None:
                 self._write(kept, place, e, mask)
             return [carried[0] + e]
