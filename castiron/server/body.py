@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from castiron.server import settings as server_settings
 from castiron.server import status
+
+if TYPE_CHECKING:
+    from castiron.server import edge
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Headers = Mapping[bytes, bytes]
@@ -56,8 +59,13 @@ class Body:
         self._budget.give(self._taken)
         self._taken = 0
 
-    async def read(self, headers: Headers, receive: Receive) -> bytes:
-        """All bytes, decompressed. Refusal with 413, 415 or 503; ClientGone when it left."""
+    async def read(
+        self, headers: Headers, receive: Receive, connection: edge.Edge | None
+    ) -> bytes | memoryview:
+        """All bytes, decompressed. Refusal with 413, 415 or 503; ClientGone when it left.
+
+        A large body may lie in memory of its own, which the connection hands over.
+        """
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding != b"identity" and encoding not in _WINDOWS:
             raise status.Refusal(
@@ -77,7 +85,9 @@ class Body:
             parts.append(part)
             if not message["more_body"]:
                 break
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        body: bytes | memoryview = parts[0] if len(parts) == 1 else b"".join(parts)
+        if connection is not None and (whole := connection.take_body()) is not None:
+            body = whole
         return body if encoding == b"identity" else self._decompressed(body, _WINDOWS[encoding])
 
     def _expect(self, headers: Headers) -> None:
@@ -96,7 +106,7 @@ class Body:
             self._budget.take(size - self._taken)
             self._taken = size
 
-    def _decompressed(self, body: bytes, window: int) -> bytes:
+    def _decompressed(self, body: bytes | memoryview, window: int) -> bytes:
         """At most the limit, whatever the compressed bytes say."""
         limit = self._settings.max_body_bytes
         decoder = zlib.decompressobj(window)

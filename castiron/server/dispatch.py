@@ -97,7 +97,7 @@ class Dispatcher:
             served = self._served[version]
             counted = served.meters
             place.take()
-            body = await place.body.read(call.headers, call.receive)
+            body = await place.body.read(call.headers, call.receive, call.edge)
             asked = self._parsed(call, body, served)
             answer = await self._run(call, version, asked, place, accepted_s)
             outcome = status.OK
@@ -112,7 +112,7 @@ class Dispatcher:
             place.leave()
             counted.end(outcome)
 
-    def _parsed(self, call: Call, body: bytes, served: Served) -> inference.Inference:
+    def _parsed(self, call: Call, body: bytes | memoryview, served: Served) -> inference.Inference:
         begun_s = time.perf_counter()
         json_bytes = _json_bytes(call.headers)
         size = len(body) if json_bytes is None else json_bytes

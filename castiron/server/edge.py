@@ -18,12 +18,10 @@ from uvicorn import config as uvicorn_config
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
-from castiron.server import meters, status
+from castiron.server import intake, meters, status
 from castiron.server import settings as server_settings
 
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-_GATHERED_BYTES = 64 << 10  # where uvicorn stops reading until its application asks for more
-_READ_BYTES = 256 << 10  # at most this much comes in one piece
 
 
 class Edge(httptools_impl.HttpToolsProtocol):
@@ -38,7 +36,8 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self._head_bytes = 0
         self._fed_bytes = 0
         self._in_head = True
-        self._pieces: list[bytes] | None = None
+        self._taken: memoryview | None = None
+        self.whole: intake.Whole | None = None
         self.late_at_s = math.inf
         self._unread_at_s = math.inf
         self.on_gone: Callable[[], None] | None = None
@@ -51,6 +50,7 @@ class Edge(httptools_impl.HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone, or was told to."""
         self.late_at_s = math.inf
+        self.whole = self._taken = None
         super().connection_lost(exc)
         if self.on_gone is not None:
             self.on_gone()
@@ -74,7 +74,7 @@ class Edge(httptools_impl.HttpToolsProtocol):
             return
         if self._in_head:
             self._fed_bytes += len(data)
-            if self._fed_bytes > self._bounds.max_head_bytes + _READ_BYTES:
+            if self._fed_bytes > self._bounds.max_head_bytes + intake.SCRATCH_BYTES:
                 self._refuse_head()
 
     @property
@@ -168,32 +168,48 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self._in_head = False
         self.late_at_s = self.loop.time() + self._bounds.body_timeout_s
         super().on_headers_complete()
-        size = _declared_size(self.headers)
-        self._pieces = [] if _GATHERED_BYTES <= size <= self._bounds.max_body_bytes else None
+        size = _number_in(self.headers, b"content-length")
+        if not self.pipeline and intake.SCRATCH_BYTES <= size <= self._bounds.max_body_bytes:
+            json_bytes = _number_in(self.headers, b"inference-header-content-length")
+            self.whole = intake.Whole(size, json_bytes)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body, which gives it time for more.
-
-        Of a large body with a declared length the pieces are kept as they come and joined once,
-        which saves two copies of it.
-        """
+        """A piece of the body, which gives it time for more."""
         self.late_at_s += len(body) / self._bounds.min_body_rate
-        if self._pieces is None or self._is_queued:
+        if self.whole is not None:
+            self.whole.add(body)
+        else:
             super().on_body(body)
-        elif not self.cycle.response_complete:
-            self._pieces.append(body)
 
-    @property
-    def _is_queued(self) -> bool:
-        """Whether the request waits behind another one, so that its body must not pile up."""
-        return bool(self.pipeline)
+    def room(self, scratch: memoryview) -> memoryview:
+        """Where the loop puts the next bytes."""
+        if self.whole is None:
+            return scratch
+        if self.cycle.response_complete:
+            self.whole.drop()
+        return self.whole.room(scratch)
+
+    def body_received(self, size: int) -> None:
+        """So many bytes of a large body were put into its own memory, past the parser."""
+        assert self.whole is not None
+        self._unset_keepalive_if_required()
+        self.late_at_s += size / self._bounds.min_body_rate
+        if not self.whole.advance(size):
+            return
+        self._taken, self.whole = self.whole.take(), None
+        self._counted.direct_bodies.value += 1
+        # The old parser still waits for the body.
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.on_message_complete()
+
+    def take_body(self) -> memoryview | None:
+        """The large body that has just been received, once."""
+        taken, self._taken = self._taken, None
+        return taken
 
     def on_message_complete(self) -> None:
         """All of the body is there."""
-        if self._pieces and not self.cycle.response_complete:
-            # Handed on as it is: bytes of bytes are the same object.
-            self.cycle.body = b"".join([bytes(self.cycle.body), *self._pieces])  # type: ignore[assignment]
-        self._pieces = None
         self.late_at_s = math.inf
         if self._current is not None and self._current.response_complete:
             # Answered before its body came; idle from now on.
@@ -201,24 +217,26 @@ class Edge(httptools_impl.HttpToolsProtocol):
         super().on_message_complete()
 
 
-def maker(bounds: server_settings.Settings, counted: meters.Meters) -> Callable[..., Edge]:
+def maker(bounds: server_settings.Settings, counted: meters.Meters) -> Callable[..., intake.Intake]:
     """What uvicorn calls for each connection."""
+    scratch = memoryview(bytearray(intake.SCRATCH_BYTES))
 
     def make(
         config: uvicorn_config.Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> Edge:
-        return Edge(config, server_state, app_state, _loop, bounds=bounds, counted=counted)
+    ) -> intake.Intake:
+        inner = Edge(config, server_state, app_state, _loop, bounds=bounds, counted=counted)
+        return intake.Intake(inner, scratch)
 
     return make
 
 
-def _declared_size(headers: list[tuple[bytes, bytes]]) -> int:
-    """The declared length of a body, 0 without one; the parser has checked that it is a number."""
+def _number_in(headers: list[tuple[bytes, bytes]], wanted: bytes) -> int:
+    """The number in a header, 0 when there is none; what is wrong with it is told elsewhere."""
     for name, value in headers:
-        if name == b"content-length":
+        if name == wanted and value.isdigit() and len(value) < 16:
             return int(value)
     return 0
 

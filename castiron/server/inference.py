@@ -54,7 +54,7 @@ class Inference:
     timeout_s: float | None
 
 
-def parse(body: bytes, json_bytes: int | None, interface: Interface) -> Inference:
+def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface) -> Inference:
     """Read a body whose first ``json_bytes`` are JSON (None: all of it).
 
     Arrays of raw tensors are views of the body where its alignment allows.
@@ -69,7 +69,7 @@ def parse(body: bytes, json_bytes: int | None, interface: Interface) -> Inferenc
             )
         raw = memoryview(body)[json_bytes:]
         body = body[:json_bytes]
-    head = _decoded(body)
+    head = _decoded(bytes(body))
     parameters = _parameters(head, "")
     request_id = head.get("id", "")
     if type(request_id) is not str:

@@ -53,6 +53,7 @@ class Meters:
     __slots__ = (
         "_known",
         "accepted",
+        "direct_bodies",
         "ended",
         "page",
         "refused_heads",
@@ -86,6 +87,9 @@ class Meters:
             "Connections ended because of a malformed, oversize or late request.",
             "reason",
         )
+        self.direct_bodies = self.page.counter(
+            "castiron_direct_bodies_total", "Large bodies read straight into memory of their own."
+        ).child()
         self._known: dict[tuple[str, str], VersionMeters] = {}
         self.unknown = self.named("", "")
         self._declare_gauges(memory)

@@ -263,6 +263,27 @@ def test_large_bodies_arrive_whole_however_they_are_sent(server: live.Server) ->
         assert answers.count(data) == count
 
 
+def test_a_large_body_goes_straight_to_memory_of_its_own(server: live.Server) -> None:
+    name = "castiron_direct_bodies_total{}"
+    before = server.metrics()[name]
+    for size in (100, 70_000, 1 << 20):
+        server.ask("POST", "/v2/models/add_one/infer", b"x" * size)
+    assert server.metrics()[name] == before + 2
+
+
+def test_a_large_body_of_a_request_that_is_answered_at_once_is_read_and_forgotten(
+    server: live.Server,
+) -> None:
+    size = 900_000
+    large = b"POST /v2/models/none/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size
+    small = b"GET /v2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    with server.connect() as connection:
+        connection.sendall(large + b"x" * 1000)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 404 ")
+        connection.sendall(b"x" * (size - 1000) + small)
+        assert live.until_closed(connection).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_connection_goes_on_after_a_refused_body(server: live.Server) -> None:
     path = b"/v2/models/add_one/infer"
     size = (1 << 20) + 1
