@@ -80,6 +80,14 @@ def test_depthwise_convolution_agrees_with_float64(case: Windows, target: target
     assert case.error(target) < 1e-6
 
 
+@pytest.mark.parametrize("target", RUNNABLE, ids=lambda item: item.name)
+@pytest.mark.parametrize("case", [DIRECT[0], DIRECT[5], DIRECT[7], POINTWISE[2]], ids=str)
+def test_weights_of_run_time_give_the_same_result(case: Windows, target: targets.Target) -> None:
+    dynamic = dataclasses.replace(case, constants="")
+    assert "pack_weights" in windows.kernels_of(dynamic, target)
+    assert dynamic.error(target) < 2e-6
+
+
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 @pytest.mark.parametrize("size", [7, 8])
 def test_auto_pad_places_the_windows_as_its_rule_says(mode: str, size: int) -> None:
@@ -125,7 +133,7 @@ def test_a_convolution_that_no_kernel_computes_says_what_is_missing() -> None:
     case = Windows((1, 7, 9, 8), 20)
     graph = case.graph(case.arrays())
     node = graph.nodes[0]
-    no_weights = graph.replace(constants={})
-    assert "run time" in str(convolution.gap(node, no_weights))
+    deep = {**graph.types, "w": runner.tensor((20, 8, 3, 3, 3))}
+    assert "3 axes" in str(convolution.gap(node, graph.replace(types=deep)))
     types = {**graph.types, "x": runner.tensor((1, 7, 9, 8), "float16")}
     assert "float16" in str(convolution.gap(node, graph.replace(types=types)))

@@ -36,6 +36,7 @@ class Windows:
     symbolic: bool = False
     epilogue: expr.Expr | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    constants: str = "wb"
 
     def __str__(self) -> str:
         sizes = "x".join(map(str, (*self.image, self.filters)))
@@ -107,10 +108,11 @@ class Windows:
         }
         if self.epilogue:
             attrs |= {"epilogue": self.epilogue, "num_own": len(names) - 2}
-        types = {"x": runner.tensor(image), "y": runner.tensor(output)}
+        types = {name: runner.tensor(array.shape) for name, array in arrays.items()}
+        types |= {"x": runner.tensor(image), "y": runner.tensor(output)}
         if self.epilogue:
             types |= {"e0": runner.tensor(output), "e1": runner.tensor((self.filters,))}
-        constants = {name: arrays[name] for name in ("w", "b") if name in arrays}
+        constants = {name: arrays[name] for name in self.constants if name in arrays}
         return runner.graph_of(Node("Conv", names, ("y",), attrs), types, constants)
 
     def lowered(self, target: targets.Target) -> step.Lowered:

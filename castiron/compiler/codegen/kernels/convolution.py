@@ -10,11 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import depthwise, direct, epilogues, gemm, geometry, winograd
+from castiron.compiler.codegen.kernels import (
+    depthwise,
+    direct,
+    epilogues,
+    gemm,
+    geometry,
+    weights,
+    winograd,
+)
 from castiron.compiler.target import Target
 from castiron.graph import expr
 from castiron.graph.graph import Graph, Node
 from castiron.tensor import dim
+from castiron.tensor.dim import Dim
 
 
 def gap(node: Node, graph: Graph) -> str | None:
@@ -23,19 +32,19 @@ def gap(node: Node, graph: Graph) -> str | None:
 
 
 def gap_of_window_op(node: Node, graph: Graph) -> str | None:
-    """What Conv and ConvTranspose both need: float32, known rank, constant weights, 1-D or 2-D."""
+    """What Conv and ConvTranspose both need: float32, known rank, weights of a known shape."""
     for value in (node.inputs[0], node.inputs[1], node.outputs[0]):
         kind = graph.types[value]
         if kind.shape is None:
             return f"{node.op} of {value}, whose rank is unknown"
         if kind.dtype is None or kind.dtype.name != "float32":
             return f"{node.op} of {kind.dtype} (there is a kernel for float32)"
-    if node.inputs[1] not in graph.constants:
-        return f"{node.op} whose weights {node.inputs[1]} are computed at run time"
-    rank = len(graph.shape(node.inputs[1])) - 2
-    if rank not in (1, 2):
-        return f"{node.op} over {rank} axes (there are kernels for one and two)"
-    if 0 in graph.constants[node.inputs[1]].shape:
+    shape = graph.shape(node.inputs[1])
+    if any(isinstance(extent, Dim) for extent in shape):
+        return f"{node.op} whose weights {node.inputs[1]} have extents known only at run time"
+    if len(shape) not in (3, 4):
+        return f"{node.op} over {len(shape) - 2} axes (there are kernels for one and two)"
+    if 0 in shape:
         return f"{node.op} with weights of no elements"
     return None
 
@@ -43,7 +52,9 @@ def gap_of_window_op(node: Node, graph: Graph) -> str | None:
 def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
     """The node as steps."""
     shape = geometry.of_conv(node, graph)
-    weights = graph.constants[node.inputs[1]]
+    if node.inputs[1] not in graph.constants:
+        return _with_weights_of_run_time(node, graph, target, shape)
+    filters = graph.constants[node.inputs[1]]
     if shape.is_pointwise:
         return step.Lowered((_pointwise(node, graph, target, shape),))
     bias, epilogue, extras = bias_and_epilogue(node, graph)
@@ -54,7 +65,7 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
                 input=step.Read(node.inputs[0]),
                 output=step.Write(node.outputs[0]),
                 geometry=shape,
-                weights=weights,
+                weights=filters,
                 bias=bias,
                 strides=direct.dense_strides(shape),
                 epilogue=epilogue,
@@ -72,7 +83,7 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
             input=step.Read(node.inputs[0]),
             output=step.Write(node.outputs[0]),
             geometry=shape,
-            filters=weights.reshape(*weights.shape[:2], 3, 3),
+            filters=filters.reshape(*filters.shape[:2], 3, 3),
             bias=bias,
             outputs=outputs,
             epilogue=epilogue,
@@ -80,31 +91,54 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
         )
         return step.Lowered((winograd.lower(fewer, target),))
     # (filter, channel, row, column) to one matrix of (row, column, channel) x filter a group.
-    filters = weights.reshape(weights.shape[0], weights.shape[1], -1)
-    matrices = filters.transpose(2, 1, 0).reshape(-1, weights.shape[0])
+    flat = filters.reshape(*filters.shape[:2], -1)
+    matrices = flat.transpose(2, 1, 0).reshape(-1, shape.filters)
     parts = np.stack(np.split(matrices, shape.group, axis=1))
+    return step.Lowered((_direct(node, graph, target, (shape, parts)),))
+
+
+def _direct(
+    node: Node,
+    graph: Graph,
+    target: Target,
+    what: tuple[geometry.Geometry, np.ndarray | step.Read],
+) -> step.Step:
+    shape, weights_ = what
+    bias, epilogue, extras = bias_and_epilogue(node, graph)
     convolution = direct.Convolution(
         name=node.name or node.op,
         input=step.Read(node.inputs[0]),
         output=step.Write(node.outputs[0]),
         geometry=shape,
-        weights=parts,
+        weights=weights_,
         bias=bias,
         strides=direct.dense_strides(shape),
         epilogue=epilogue,
         extras=tuple(step.Read(value) for value in extras),
     )
-    return step.Lowered((direct.lower(convolution, target),))
+    return direct.lower(convolution, target)
+
+
+def _with_weights_of_run_time(
+    node: Node, graph: Graph, target: Target, shape: geometry.Geometry
+) -> step.Lowered:
+    """A step that packs the weights, and the direct kernel."""
+    columns = direct.columns_of(shape, target)
+    buffer = f"{node.outputs[0]}.weights"
+    pack = weights.pack_step(node.name or node.op, node.inputs[1], buffer, (shape, columns), target)
+    convolve = _direct(node, graph, target, (shape, step.Read(buffer)))
+    size = weights.size_bytes(shape, columns)
+    return step.Lowered((pack, convolve), buffers=(step.Buffer(buffer, size),))
 
 
 def _pointwise(node: Node, graph: Graph, target: Target, shape: geometry.Geometry) -> step.Step:
     bias, epilogue, extras = bias_and_epilogue(node, graph)
-    weights = graph.constants[node.inputs[1]].reshape(shape.filters, shape.channels)
+    matrix = graph.constants[node.inputs[1]].reshape(shape.filters, shape.channels)
     product = gemm.Product(
         name=node.name or node.op,
         input=step.Read(node.inputs[0]),
         output=step.Write(node.outputs[0]),
-        matrix=np.ascontiguousarray(weights.T),
+        matrix=np.ascontiguousarray(matrix.T),
         rows=dim.product([shape.batch, shape.rows.output, shape.columns.output]),
         a_row=shape.channels * 4,
         a_step=4,

@@ -28,7 +28,7 @@ _USUAL_COLUMNS = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Convolution:
-    """One convolution; ``weights`` is [group, depth, filters / group].
+    """One convolution; ``weights`` is [group, depth, filters / group], or packed at run time.
 
     Depth runs over (kernel row, kernel column, channel). ``strides`` are the bytes from one
     image, one row and one pixel of the output to the next.
@@ -38,7 +38,7 @@ class Convolution:
     input: step.Read
     output: step.Write
     geometry: Geometry
-    weights: np.ndarray
+    weights: np.ndarray | step.Read
     bias: np.ndarray | None
     strides: tuple[Extent, Extent, Extent]
     epilogue: epilogues.Epilogue | None = None
@@ -64,18 +64,17 @@ def dense_strides(geometry: Geometry, size: int = 4) -> tuple[Extent, Extent, Ex
 def lower(convolution: Convolution, target: Target) -> step.Step:
     """The convolution as one step."""
     geometry, weights = convolution.geometry, convolution.weights
+    depth = depth_of(geometry)
     micro = tiles.Micro(
         nested=True, has_bias=convolution.bias is not None, epilogue=convolution.epilogue
     )
     run = geometry.columns.output
-    columns = packing.columns(
-        geometry.filters // geometry.group, target, rows=None if isinstance(run, Dim) else run
-    )
+    columns = columns_of(geometry, target)
     cut = divide(geometry, columns, target)
     is_padded = not (geometry.rows.is_inside and geometry.columns.is_inside)
     operands: list[step.Read | step.Write | step.Packed] = [
         convolution.input,
-        step.Packed(np.concatenate([packing.pack(part, columns) for part in weights])),
+        weights if isinstance(weights, step.Read) else _packed(weights, columns),
         convolution.output,
     ]
     if convolution.bias is not None:
@@ -93,9 +92,27 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
         params=_params(convolution, columns, cut, is_padded),
         units=dim.product([geometry.batch, cut.bands, cut.groups]),
         scratch_bytes=_scratch(geometry, cut) if is_padded else 0,
-        flops=dim.mul(pixels, 2 * weights.shape[1] * geometry.filters),
-        bytes_moved=dim.add(dim.mul(pixels, 4 * geometry.filters), weights.size * 4),
+        flops=dim.mul(pixels, 2 * depth * geometry.filters),
+        bytes_moved=dim.mul(dim.add(pixels, depth), 4 * geometry.filters),
     )
+
+
+def depth_of(geometry: Geometry) -> int:
+    """Multiplications for one output element."""
+    own = geometry.channels // geometry.group
+    return own * geometry.rows.kernel * geometry.columns.kernel
+
+
+def columns_of(geometry: Geometry, target: Target) -> packing.Columns:
+    """How the filters of a group are cut into panels."""
+    run = geometry.columns.output
+    return packing.columns(
+        geometry.filters // geometry.group, target, rows=None if isinstance(run, Dim) else run
+    )
+
+
+def _packed(weights: np.ndarray, columns: packing.Columns) -> step.Packed:
+    return step.Packed(np.concatenate([packing.pack(part, columns) for part in weights]))
 
 
 def _scratch(geometry: Geometry, cut: Cut) -> Extent:
@@ -105,7 +122,7 @@ def _scratch(geometry: Geometry, cut: Cut) -> Extent:
 
 def divide(geometry: Geometry, columns: packing.Columns, target: Target) -> Cut:
     """Bands for light weights; whole images by groups of panels for heavy ones."""
-    depth = geometry.channels // geometry.group * geometry.rows.kernel * geometry.columns.kernel
+    depth = depth_of(geometry)
     run, height = geometry.columns.output, geometry.rows.output
     wide = _USUAL_COLUMNS if isinstance(run, Dim) else max(1, run)
     row_flops = 2 * depth * geometry.group * columns.padded * wide
@@ -171,7 +188,7 @@ def _params(
         "columns": columns.last_columns,
         "group_channels": own,
         "group_filters": columns.count,
-        "depth": convolution.weights.shape[1],
+        "depth": depth_of(geometry),
         "padded": columns.padded,
         "bands": cut.bands,
         "groups": cut.groups,

@@ -49,6 +49,8 @@ def gap(node: Node, graph: Graph) -> str | None:
     missing = convolution.gap_of_window_op(node, graph) or epilogues.gap(node, graph)
     if missing:
         return missing
+    if node.inputs[1] not in graph.constants:
+        return f"ConvTranspose whose weights {node.inputs[1]} are computed at run time"
     rank = len(graph.shape(node.inputs[1])) - 2
     if any(isinstance(_before(node, graph, n), Dim) for n in range(rank)):
         return "ConvTranspose whose padding depends on its input's extent"
