@@ -30,7 +30,8 @@ def test_a_body_arrives_whole_in_pieces_of_any_size(
         assert is_complete == (at == len(body))
     assert is_complete
     taken = whole.take()
-    assert taken == body
+    assert taken is not None
+    assert bytes(taken) == body
     address = np.frombuffer(taken, np.uint8).ctypes.data
     assert (address + json_bytes) % 64 == 0
 
