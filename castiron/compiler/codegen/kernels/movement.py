@@ -7,7 +7,7 @@ view without a step. Pad is in padding.py, Transpose in transpose.py.
 from __future__ import annotations
 
 from castiron.compiler.codegen import step
-from castiron.compiler.codegen.kernels import strided
+from castiron.compiler.codegen.kernels import joining, strided
 from castiron.compiler.codegen.kernels.strided import Axis
 from castiron.compiler.target import Target
 from castiron.graph.graph import Extent, Graph, Node
@@ -95,10 +95,16 @@ def _tile(node: Node, graph: Graph, size: int) -> list[Axis]:
 
 
 def _concat(node: Node, graph: Graph, target: Target) -> tuple[step.Step, ...]:
-    """One copy for each input, to its place along the axis."""
+    """One pass where rows are short, else one copy for each input to its place."""
     shape, size = graph.shape(node.outputs[0]), graph.dtype(node.outputs[0]).size_bytes
     axis = int(node.attr("axis"))
     axis += len(shape) if axis < 0 else 0
+    rows = dims.product(list(shape[:axis]))
+    sizes = [_row_bytes(graph, value, axis) for value in node.inputs]
+    if joining.fits(rows, sizes):
+        reads = [(step.Read(v), int(str(n))) for v, n in zip(node.inputs, sizes, strict=True)]
+        whole = step.Write(node.outputs[0])
+        return (joining.join_step(node.name or node.op, whole, reads, rows, target),)
     result = strided.strides_of(shape, size)
     start: Extent = 0
     steps = []
@@ -114,10 +120,19 @@ def _concat(node: Node, graph: Graph, target: Target) -> tuple[step.Step, ...]:
 
 
 def _split(node: Node, graph: Graph, target: Target) -> tuple[step.Step, ...]:
-    """One copy for each output that somebody reads, from its place along the axis."""
+    """One pass where rows are short, else one copy for each output from its place."""
     shape, size = graph.shape(node.inputs[0]), graph.dtype(node.inputs[0]).size_bytes
     axis = int(node.attr("axis"))
     axis += len(shape) if axis < 0 else 0
+    rows = dims.product(list(shape[:axis]))
+    if all(node.outputs):
+        sizes = [_row_bytes(graph, value, axis) for value in node.outputs]
+        if joining.fits(rows, sizes):
+            writes = [
+                (step.Write(v), int(str(n))) for v, n in zip(node.outputs, sizes, strict=True)
+            ]
+            whole = step.Read(node.inputs[0])
+            return (joining.split_step(node.name or node.op, whole, writes, rows, target),)
     source = strided.strides_of(shape, size)
     start: Extent = 0
     steps = []
@@ -131,3 +146,8 @@ def _split(node: Node, graph: Graph, target: Target) -> tuple[step.Step, ...]:
             steps.append(strided.copy_step(name, write, read, axes, size, target))
         start = dims.add(start, dims.mul(part, source[axis]))
     return tuple(steps)
+
+
+def _row_bytes(graph: Graph, value: str, axis: int) -> Extent:
+    """Bytes of a value from one position before ``axis`` to the next."""
+    return dims.mul(dims.product(list(graph.shape(value)[axis:])), graph.dtype(value).size_bytes)
