@@ -159,9 +159,11 @@ def blocks(rewriter: Rewriter, node: Node) -> Answer:
         return None
     block = int(node.attr("blocksize", 1))
     n, c, h, w = shape
+    is_depth_first = node.attr("mode", "DCR") == "DCR"
     if node.op == "SpaceToDepth":
-        split, perm = (n, c, out[2], block, out[3], block), (0, 3, 5, 1, 2, 4)
-    elif node.attr("mode", "DCR") == "DCR":
+        split = (n, c, out[2], block, out[3], block)
+        perm = (0, 3, 5, 1, 2, 4) if is_depth_first else (0, 1, 3, 5, 2, 4)
+    elif is_depth_first:
         split, perm = (n, block, block, out[1], h, w), (0, 3, 4, 1, 5, 2)
     else:
         split, perm = (n, out[1], block, block, h, w), (0, 1, 4, 2, 5, 3)
