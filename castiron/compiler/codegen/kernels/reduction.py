@@ -27,6 +27,8 @@ _WAYS = 4
 # Elements of one partial sum of the innermost reduced axis: along it, and across it.
 _CHUNK_ALONG, _CHUNK_ACROSS = 8192, 256
 _MOST_AXES = 6
+# Lines of a known length up to this are added element by element.
+_SHORT = 8
 
 
 def gap(node: Node, graph: Graph) -> str | None:
@@ -53,7 +55,7 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
     form = _form(node, graph)
     epilogue, extras = epilogues.of_node(node, graph)
     where = "along" if form.is_along else "across"
-    shape = f"{len(form.kept)}k{len(form.reduced)}r"
+    shape = f"{len(form.kept)}k{len(form.reduced)}r{form.short or ''}"
     symbol = f"{node.op.lower()}_{form.dtype}_{where}_{shape}{epilogues.tag(epilogue)}"
     module = Module(target)
     f = module.kernel(symbol)
@@ -101,6 +103,13 @@ class _Form:
     reduced: tuple[axes.Axis, ...]
     is_along: bool
     has_vector_axis: bool
+
+    @property
+    def short(self) -> int:
+        """The length of a line too short for vectors, where it is known; else 0."""
+        extent = self.reduced[0].extent
+        is_short = self.is_along and len(self.reduced) == 1 and isinstance(extent, int)
+        return extent if is_short and isinstance(extent, int) and extent <= _SHORT else 0
 
     @property
     def inner(self) -> Extent:
@@ -166,7 +175,7 @@ class _Printer:
         self.form = form
         self.accumulator = accumulator
         self.epilogue = epilogue
-        self.lanes = f.target.vector_bytes // max(form.dtype.size_bytes, 4)
+        self.lanes = 1 if form.short else f.target.vector_bytes // max(form.dtype.size_bytes, 4)
         self._next = 0
 
     def _param(self, type_: str = I64) -> Value:
@@ -219,7 +228,7 @@ class _Printer:
         wide = None if shift is None else f.splat(shift, lanes)
         size_bytes = self.form.dtype.size_bytes
 
-        def line(at: Value, first: Value, count: Value) -> Value:
+        def line(at: Value, first: Value | int, count: Value | int) -> Value:
             at = f.offset(at, first * size_bytes)
 
             def visit(index: Value, mask: Value | None, carried: list[Value]) -> list[Value]:
@@ -229,6 +238,8 @@ class _Printer:
             states = sweep.sweep(f, count, lanes, visit, [start], ways=_WAYS)
             return sweep.fold_ways(states, lambda a, b: accumulator.join(f, a, b))[0]
 
+        if self.form.short:
+            return line(place, 0, self.form.short)
         total = self._nest(place, accumulator, [start], lambda *a: [line(*a)], _CHUNK_ALONG)[0]
         return sweep.fold(f, total, lambda a, b: accumulator.join(f, a, b))
 
