@@ -4,6 +4,7 @@
         LoadError           a source file could not become a graph; lists every problem at once
         BuildError          a graph could not become an executable
             VerifyError     a pass broke the graph: our own fault, never the user's
+        ContractError       a contract says what cannot be, or does not fit its model
         ExecutableError     an executable file is damaged, foreign or does not fit this machine
         InputError          a request's inputs do not fit the model's signature
         ResourceError       memory, threads or queue room ran out
@@ -39,6 +40,17 @@ class BuildError(CastironError):
 
 class VerifyError(BuildError):
     """A pass left the graph in a state that breaks its rules."""
+
+
+class ContractError(CastironError):
+    """A contract says what cannot be, or does not fit its model; lists every problem at once."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        self.source = source
+        self.problems = problems
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        count = len(problems)
+        super().__init__(f"{source}: {count} problem{'s' if count != 1 else ''} found\n{lines}")
 
 
 class ExecutableError(CastironError):
