@@ -11,14 +11,13 @@ from collections.abc import Sequence
 
 from castiron.compiler.codegen import step
 from castiron.compiler.codegen.kernels import strided
-from castiron.compiler.codegen.loop import PTR, Function, Module, Value
+from castiron.compiler.codegen.loop import PTR, Module
 from castiron.compiler.target import Target
 from castiron.graph.graph import Extent
 from castiron.tensor import dim as dims
 
 _MOST_PARTS = 16
 _MOST_ROW_BYTES = 4096
-_UNROLLED_BYTES = 512  # longer parts are moved by a loop
 _CLAIM_BYTES = 128 << 10
 
 
@@ -81,26 +80,10 @@ def _text(symbol: str, is_join: bool, sizes: Sequence[int], target: Target) -> s
         at = 0
         for part, size in zip(parts, sizes, strict=True):
             piece = f.offset(whole, at)
-            _move(f, (piece, part) if is_join else (part, piece), size)
+            to, source = (piece, part) if is_join else (part, piece)
+            strided.move_bytes(f, to, source, size)
             at += size
         moved = [f.offset(part, size) for part, size in zip(parts, sizes, strict=True)]
         row.update([f.offset(whole, total), *moved])
     f.return_()
     return module.text()
-
-
-def _move(f: Function, places: tuple[Value, Value], size: int) -> None:
-    """Copy a known number of bytes from the second place to the first."""
-    to, source = places
-    width = f.target.vector_bytes
-    done = 0
-    if size > _UNROLLED_BYTES:
-        done = size - size % width
-        with f.loop(0, done, width) as turn:
-            value = f.load(strided.MOVES[width], f.offset(source, turn.index), align=1)
-            f.store(value, f.offset(to, turn.index), align=1)
-    while done < size:
-        width = min(width, 1 << ((size - done).bit_length() - 1))
-        value = f.load(strided.MOVES[width], f.offset(source, done), align=1)
-        f.store(value, f.offset(to, done), align=1)
-        done += width

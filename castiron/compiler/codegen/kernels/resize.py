@@ -63,16 +63,21 @@ def _nearest(node: Node) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Form:
-    """What the kernel's text depends on; ``size`` is the bytes of an element."""
+    """What the kernel's text depends on; ``size`` is the bytes of an element.
+
+    ``pixel_bytes`` is 0 unless small pixels of a known size are moved unchanged.
+    """
 
     row_taps: int
     column_taps: int
     size: int
     may_be_outside: bool
+    pixel_bytes: int
 
     def symbol(self) -> str:
         outside = "o" if self.may_be_outside else ""
-        return f"resize_{self.row_taps}x{self.column_taps}_{self.size}{outside}"
+        pixel = f"_{self.pixel_bytes}" if self.pixel_bytes else ""
+        return f"resize_{self.row_taps}x{self.column_taps}_{self.size}{outside}{pixel}"
 
 
 def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
@@ -87,11 +92,19 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
     rules = [_rule(node, axis) for axis in axes]
     tables = [f"{out}:row taps", f"{out}:column taps"]
     zipped = list(zip(tables, axes, rules, strict=True))
-    form = _Form(rules[0].taps, rules[1].taps, size, rules[1].coordinates == "tf_crop_and_resize")
+    crops = rules[1].coordinates == "tf_crop_and_resize"
+    form = _Form(rules[0].taps, rules[1].taps, size, crops, _moved_bytes(rules, strides[-2]))
     steps = [resample_taps.table_step(name, *each, target) for each in zipped]
     steps.append(_pixels(node, (shape[0], shape[-1]), axes, form, target))
     buffers = [step.Buffer(t, resample_taps.table_bytes(axis, rule)) for t, axis, rule in zipped]
     return step.Lowered(steps=tuple(steps), buffers=tuple(buffers))
+
+
+def _moved_bytes(rules: list[Rule], pixel: Extent) -> int:
+    """Bytes of a pixel that a few instructions can move, else 0."""
+    if any(rule.taps > 1 for rule in rules) or isinstance(pixel, dims.Dim):
+        return 0
+    return pixel if pixel <= strided.UNROLLED_BYTES else 0
 
 
 def _axis(node: Node, shape: tuple[Extent, ...], strides: list[Extent], n: int) -> Axis:
@@ -180,7 +193,9 @@ def _text(form: _Form, target: Target) -> str:
                 args_ = [here, corner, pixel_bytes]
             else:
                 args_ = [here, base, channels, row_place, row_weight, column_place, weight]
-            if fill is None:
+            if form.pixel_bytes and fill is None:
+                strided.move_bytes(f, here, args_[1], form.pixel_bytes)
+            elif fill is None:
                 f.call(pixel, args_)
             else:
                 is_outside = (first < 0) | (first_row < 0)

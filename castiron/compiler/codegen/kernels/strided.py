@@ -24,6 +24,7 @@ MOVES = {
 _PIECE_BYTES = 32 << 10  # rows longer than this are cut
 _PIECE_ELEMENTS = 8 << 10
 _CLAIM_BYTES = 128 << 10
+UNROLLED_BYTES = 512  # runs of known size up to this are moved without a loop
 _CLAIM_ELEMENTS = 32 << 10
 
 
@@ -150,6 +151,21 @@ def copier(module: Module) -> Function:
     return f
 
 
+def move_bytes(f: Function, to: Value, source: Value, size: int) -> None:
+    """Copy a known number of bytes, in as few instructions as there are whole registers."""
+    width, done = f.target.vector_bytes, 0
+    if size > UNROLLED_BYTES:
+        done = size - size % width
+        with f.loop(0, done, width) as turn:
+            value = f.load(MOVES[width], f.offset(source, turn.index), align=1)
+            f.store(value, f.offset(to, turn.index), align=1)
+    while done < size:
+        width = min(width, 1 << ((size - done).bit_length() - 1))
+        value = f.load(MOVES[width], f.offset(source, done), align=1)
+        f.store(value, f.offset(to, done), align=1)
+        done += width
+
+
 def filler(module: Module, size: int) -> Function:
     """``fill(to, value, count)``: ``count`` elements of ``size`` bytes, all equal."""
     element = MOVES[size]
@@ -173,8 +189,8 @@ def filler(module: Module, size: int) -> Function:
 class _Rows:
     """The shape of a copy kernel's text."""
 
-    kind: str  # "contiguous", "fill" or "strided"
-    size: int  # bytes of one element; 1 for contiguous
+    kind: str  # "contiguous", "fixed", "fill" or "strided"
+    size: int  # bytes of one element; 1 for contiguous, the whole row for fixed
     outer: int
     is_cut: bool
 
@@ -197,7 +213,7 @@ def copy_step(
     for axis in outer:
         params += [axis.extent, axis.source, axis.result]
     length = dims.minimum(inner.extent, piece) if rows.is_cut else inner.extent
-    claim = _CLAIM_BYTES if rows.kind == "contiguous" else _CLAIM_ELEMENTS
+    claim = _CLAIM_BYTES if rows.kind in ("contiguous", "fixed") else _CLAIM_ELEMENTS
     total = dims.mul(dims.product([axis.extent for axis in axes]), size_bytes)
     return step.Step(
         name=name,
@@ -221,14 +237,19 @@ def _rows_of(axes: list[Axis], size_bytes: int) -> tuple[_Rows, Axis, list[Axis]
     while axes and axes[-1].source == size and axes[-1].result == size:
         run = dims.mul(axes[-1].extent, size)
         if isinstance(run, dims.Dim) or run not in MOVES or len(axes) == 1:
-            return _Rows("contiguous", 1, len(axes) - 1, _is_long(run, _PIECE_BYTES)), Axis(
-                run, 1, 1
-            ), axes[:-1]  # fmt: skip
+            return _contiguous(run, axes[:-1])
         size, axes = run, axes[:-1]
     inner, outer = (axes[-1], axes[:-1]) if axes else (Axis(1, 0, size), [])
     is_fill = inner.source == 0 and inner.result == size
     is_long = _is_long(inner.extent, _PIECE_ELEMENTS)
     return _Rows("fill" if is_fill else "strided", size, len(outer), is_long), inner, outer
+
+
+def _contiguous(run: Extent, outer: list[Axis]) -> tuple[_Rows, Axis, list[Axis]]:
+    """Rows of ``run`` bytes."""
+    if outer and not isinstance(run, dims.Dim) and 0 < run <= UNROLLED_BYTES:
+        return _Rows("fixed", run, len(outer), False), Axis(run, 1, 1), outer
+    return _Rows("contiguous", 1, len(outer), _is_long(run, _PIECE_BYTES)), Axis(run, 1, 1), outer
 
 
 def _is_long(extent: Extent, limit: int) -> bool:
@@ -237,11 +258,7 @@ def _is_long(extent: Extent, limit: int) -> bool:
 
 def _text(rows: _Rows, target: Target) -> str:
     module = Module(target)
-    routine = {
-        "contiguous": lambda: copier(module),
-        "fill": lambda: filler(module, rows.size),
-        "strided": lambda: _walker(module, rows.size),
-    }[rows.kind]()
+    routine = _routine(module, rows)
     f = module.kernel(rows.symbol())
     args, begin, end, _ = f.params
     to, source = f.argument(args, 0, PTR), f.argument(args, 1, PTR)
@@ -254,7 +271,9 @@ def _text(rows: _Rows, target: Target) -> str:
         length = count
         if rows.is_cut:
             length = f.minimum(count - unit.carried[num - 1] * piece, piece)
-        if rows.kind == "contiguous":
+        if routine is None:
+            move_bytes(f, place, origin, rows.size)
+        elif rows.kind == "contiguous":
             f.call(routine, [place, origin, length])
         elif rows.kind == "fill":
             value = f.load(MOVES[rows.size], origin, align=min(rows.size, 4))
@@ -264,6 +283,15 @@ def _text(rows: _Rows, target: Target) -> str:
         unit.update(odometer.following(unit.carried))
     f.return_()
     return module.text()
+
+
+def _routine(module: Module, rows: _Rows) -> Function | None:
+    """What moves one row; None where it is printed in place."""
+    if rows.kind == "contiguous":
+        return copier(module)
+    if rows.kind == "fill":
+        return filler(module, rows.size)
+    return _walker(module, rows.size) if rows.kind == "strided" else None
 
 
 def _walker(module: Module, size: int) -> Function:
