@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from castiron.compiler.passes.rewriter import Answer, Rewriter, Rule, type_of
-from castiron.graph.graph import Node
+from castiron.graph.graph import Node, Shape
 from castiron.graph.ops import matmul
 
 
@@ -160,6 +160,7 @@ def blocks(rewriter: Rewriter, node: Node) -> Answer:
     block = int(node.attr("blocksize", 1))
     n, c, h, w = shape
     is_depth_first = node.attr("mode", "DCR") == "DCR"
+    split: Shape
     if node.op == "SpaceToDepth":
         split = (n, c, out[2], block, out[3], block)
         perm = (0, 3, 5, 1, 2, 4) if is_depth_first else (0, 1, 3, 5, 2, 4)
