@@ -11,6 +11,7 @@ import dataclasses
 
 from castiron.compiler.codegen import loop, pointwise, step, sweep
 from castiron.compiler.codegen.kernels import axes as axes_of
+from castiron.compiler.codegen.kernels import short_rows
 from castiron.compiler.codegen.loop import I64, PTR, Function, Module, Value
 from castiron.compiler.target import Target
 from castiron.graph.expr import Expr
@@ -91,6 +92,7 @@ class _Form:
     classes: tuple[str, ...]
     moves: tuple[tuple[bool, ...], ...]
     fixed_inner: int
+    ways: tuple[str, ...]
     axes: tuple[axes_of.Axis, ...]
 
     @property
@@ -184,8 +186,17 @@ def _form(node: Node, graph: Graph, expression: Expr) -> _Form:
             tuple(axis.strides[number] != 0 for axis in axes[:-1]) for number in range(len(strides))
         ),
         fixed_inner=fixed if fixed <= 96 else 0,
+        ways=_short_ways(axes, fixed),
         axes=tuple(axes),
     )
+
+
+def _short_ways(axes: list[axes_of.Axis], inner: int) -> tuple[str, ...]:
+    """How operands are read when several short rows go into a vector; () when they do not."""
+    if len(axes) < 2:
+        return ()
+    pairs = tuple(zip(axes[-2].strides, axes[-1].strides, strict=True))
+    return short_rows.ways_of(inner, pairs) or ()
 
 
 def _class_of(stride: Extent) -> str:
@@ -234,6 +245,7 @@ def _in_place(node: Node, graph: Graph, form: _Form) -> tuple[tuple[int, int], .
 def _kernel(form: _Form, target: Target) -> step.Kernel:
     described = repr((
         form.expression, form.inputs, form.dtypes, form.classes, form.moves, form.fixed_inner,
+        form.ways,
     ))  # fmt: skip
     symbol = f"fused_{form.dtypes[-1]}_{len(form.axes)}d_{step.tag(described)}"
     module = Module(target)
@@ -305,12 +317,61 @@ class _Printer:
         coordinates = axes_of.split_index(f, before, outer) if outer else []
         moved = [self._moved(number, p, coordinates) for number, p in enumerate(pointers)]
         first = mid_block * mid_step
-        with f.loop(first, f.minimum(first + mid_step, mid)) as row:
+        stop = f.minimum(first + mid_step, mid)
+        if self.form.ways and short_rows.fits(self.form.fixed_inner, self.lanes):
+            first = self._groups(moved, first, stop)
+        with f.loop(first, stop) as row:
             last = [
                 pointer if strides[-1] is None else f.offset(pointer, row.index * strides[-1])
                 for pointer, strides in zip(moved, self._strides, strict=True)
             ]
             self._row(last, block, inner)
+
+    def _groups(self, pointers: list[Value], first: Value, stop: Value) -> Value:
+        """Short rows, several to a vector, as far as groups are full; returns the next row."""
+        f, form, lanes = self.f, self.form, self.lanes
+        inner = form.fixed_inner
+        rows = short_rows.rows_of(inner, lanes)
+        num_vectors = short_rows.vectors_of(inner, lanes)
+        sizes = [kind.size_bytes for kind in self.kinds]
+        fixed: dict[int, list[Value]] = {}
+        for number, way in enumerate(form.ways):
+            if way == short_rows.ONE_ROW:
+                fixed[number] = short_rows.repeated(
+                    f, pointers[number], self.kinds[number], inner, lanes
+                )
+            elif way == short_rows.ONE:
+                value = self._scalars.get(number) or self._splat(number, pointers[number])
+                fixed[number] = [value] * num_vectors
+        end = first + ((stop - first) & -rows)
+        with f.loop(first, end, rows) as group:
+            given: dict[int, list[Value]] = dict(fixed)
+            for number, way in enumerate(form.ways[:-1]):
+                if way == short_rows.ONE_EACH:
+                    place = f.offset(pointers[number], group.index * sizes[number])
+                    kind = self.kinds[number]
+                    given[number] = short_rows.spread(f, place, kind, inner, lanes)
+                elif way == short_rows.WHOLE:
+                    place = f.offset(pointers[number], group.index * (inner * sizes[number]))
+                    type_ = loop.vector(lanes, self.kinds[number].llvm)
+                    given[number] = [
+                        f.load(type_, place, vector * lanes * sizes[number])
+                        for vector in range(num_vectors)
+                    ]
+            place = f.offset(pointers[-1], group.index * (inner * sizes[-1]))
+            for vector in range(num_vectors):
+                inputs = {form.inputs[number]: given[number][vector] for number in given}
+                f.store(self._value(inputs, lanes), place, vector * lanes * sizes[-1])
+        return end
+
+    def _value(self, inputs: dict[int, Value], lanes: int) -> Value:
+        """The expression's value in memory form; ``inputs`` by their number in it."""
+        f, form = self.f, self.form
+        last = max(form.inputs, default=-1)
+        nothing = f.const(0, I64)
+        given = [inputs.get(position, nothing) for position in range(last + 1)]
+        result = pointwise.emit(f, form.expression, given, lanes=lanes)
+        return pointwise.to_memory(f, result, form.dtypes[-1])
 
     def _moved(self, number: int, pointer: Value, coordinates: list[Value]) -> Value:
         for coordinate, stride in zip(coordinates, self._strides[number], strict=False):
@@ -357,7 +418,7 @@ class _Printer:
                 starts[number] = f.offset(pointers[number], first * self._step_of(number, lanes))
 
         def body(index: Value, mask: Value | None, _: list[Value]) -> list[Value]:
-            inputs: list[Value | None] = [None] * (max(form.inputs, default=-1) + 1)
+            inputs: dict[int, Value] = {}
             for number, position in enumerate(form.inputs):
                 if number in still:
                     inputs[position] = still[number]
@@ -365,9 +426,7 @@ class _Printer:
                 place = f.offset(starts[number], index * self._step_of(number, lanes))
                 type_ = loop.vector(lanes, self.kinds[number].llvm)
                 inputs[position] = sweep.read(f, type_, place, mask)
-            given = [value if value is not None else f.const(0, I64) for value in inputs]
-            result = pointwise.emit(f, form.expression, given, lanes=lanes)
-            result = pointwise.to_memory(f, result, form.dtypes[-1])
+            result = self._value(inputs, lanes)
             place = f.offset(starts[-1], index * self.kinds[-1].size_bytes)
             sweep.write(f, result, place, mask)
             return []
