@@ -8,6 +8,7 @@ collected and never raised, so that a refusal can list them all.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -128,8 +129,6 @@ def _makers(nodes: list[onnx.NodeProto], made: set[str], shared: Translation) ->
 
 def _drain(waiting: dict[int, int], readers: dict[int, list[int]]) -> list[int]:
     """Indices in dependency order, preferring the given order."""
-    import heapq
-
     ready = [index for index, count in waiting.items() if not count]
     heapq.heapify(ready)
     order = []
