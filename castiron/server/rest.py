@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import orjson
@@ -18,6 +18,9 @@ from castiron import errors
 from castiron.server import body, describe, dispatch, status
 from castiron.server import settings as server_settings
 from castiron.telemetry import metrics
+
+if TYPE_CHECKING:
+    from castiron.server import edge
 
 log = logging.getLogger("castiron.server")
 
@@ -52,16 +55,7 @@ class Rest:
             if status.classify(error)[1] == status.FAILED:
                 log.exception("%s %s failed", scope["method"], scope["path"], exc_info=error)
             answer = _refused(error)
-        code, headers, content = answer
-        connection = scope.get("castiron.edge")
-        if code != 200 and connection is not None and connection.awaits_continue:
-            # Whether its body follows now is the client's choice; only a close makes it certain.
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": code, "headers": headers})
-        *first, last = content
-        for part in first:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": last})
+        await _write(answer, scope.get("castiron.edge"), send)
         if stop is not None:
             raise stop
 
@@ -143,6 +137,25 @@ class Rest:
 
     def _statistics(self, version: Any) -> dict[str, Any]:
         return describe.statistics(version, self._dispatcher.meters.of(version))
+
+
+async def _write(answer: Answer, connection: edge.Edge | None, send: Send) -> None:
+    """Send an answer; its head and first part leave together."""
+    code, headers, (first, *rest) = answer
+    if connection is not None:
+        if code != 200 and connection.awaits_continue:
+            # Whether its body follows now is the client's choice; only a close makes it certain.
+            headers.append((b"connection", b"close"))
+        connection.outlet.hold()
+    try:
+        await send({"type": "http.response.start", "status": code, "headers": headers})
+        await send({"type": "http.response.body", "body": first, "more_body": bool(rest)})
+    finally:
+        if connection is not None:
+            connection.outlet.release()
+    for index, part in enumerate(rest, 1):
+        more = index < len(rest)
+        await send({"type": "http.response.body", "body": part, "more_body": more})
 
 
 def _refused(error: BaseException) -> Answer:
