@@ -14,12 +14,22 @@ _MIN_VARIANCE = 0.01  # in rows squared; under it all runs had the same size
 class Estimate:
     """What a run of so many rows is likely to take: ``batch_ns + row_ns * rows``."""
 
-    __slots__ = ("_covariance", "_rows", "_time", "_variance", "batch_ns", "num_seen", "row_ns")
+    __slots__ = (
+        "_covariance",
+        "_row_costs",
+        "_rows",
+        "_time",
+        "_variance",
+        "batch_ns",
+        "num_seen",
+        "row_ns",
+    )
 
     def __init__(self) -> None:
         self.num_seen = 0
         self.batch_ns = 0.0
         self.row_ns = 0.0
+        self._row_costs: dict[int, float] = {}  # by the number of bits of the number of rows
         self._rows = 0.0
         self._time = 0.0
         self._variance = 0.0
@@ -34,6 +44,9 @@ class Estimate:
         self._time += weight * late
         self._variance = (1 - weight) * (self._variance + weight * ahead * ahead)
         self._covariance = (1 - weight) * (self._covariance + weight * ahead * late)
+        cost = time_ns / max(rows, 1)
+        kept = self._row_costs.get(rows.bit_length(), cost)
+        self._row_costs[rows.bit_length()] = kept + _WEIGHT * (cost - kept)
         self.row_ns = 0.0
         if self._variance > _MIN_VARIANCE and self._covariance > 0:
             steepest = self._time / max(self._rows, 1.0)  # a batch for itself costs nothing
@@ -49,10 +62,10 @@ class Estimate:
         num_runs = -(-max(rows, 1) // limit)
         return int(num_runs * self.batch_ns + self.row_ns * rows)
 
-    def thrifty_rows(self, limit: int) -> int:
-        """The smallest batch whose rows cost at most a quarter more than at ``limit`` rows."""
-        batch_ns, row_ns = self.batch_ns, self.row_ns
-        allowed = 1.25 * (batch_ns / limit + row_ns) - row_ns
-        if allowed <= 0 or batch_ns <= 0:
-            return 1
-        return min(limit, int(-(-batch_ns // allowed)))
+    def is_dearer(self, rows: int, than: int) -> bool:
+        """Whether a row is known to cost over a quarter more in batches about so large."""
+        known, other = (
+            self._row_costs.get(rows.bit_length()),
+            self._row_costs.get(than.bit_length()),
+        )
+        return known is not None and other is not None and known > 1.25 * other

@@ -1,8 +1,8 @@
 """The batch size that adapts itself: halved when latency passes its threshold, grown step by step.
 
 Additive increase, multiplicative decrease, as for congestion in networks. A launch that takes long
-halves it; a long queue does so only as far as smaller batches still do about the same work in the
-same time, since otherwise the queue would grow for it. ``lane.py`` feeds it.
+halves it. A long queue does so too, unless rows are known to be much dearer in smaller batches:
+then the queue would grow for it. ``lane.py`` feeds it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ class BatchLimit:
     def observe(self, launch_ns: int, queue_ns: int, costs: estimate.Estimate) -> None:
         """A run ended that had waited so long for its launch, and its oldest request before."""
         given = self._settings
-        least = min(given.min_batch_rows, given.max_batch_rows)
+        lowered = max(min(given.min_batch_rows, given.max_batch_rows), self.rows // 2)
         if given.max_launch_ns and launch_ns > given.max_launch_ns:
-            self._lower(least)
-        elif given.max_queue_ns and queue_ns > given.max_queue_ns:
-            self._lower(max(least, costs.thrifty_rows(given.max_batch_rows)))
-        else:
+            self._lower(lowered)
+        elif not given.max_queue_ns or queue_ns <= given.max_queue_ns:
             self._recover()
+        elif costs.is_dearer(self.rows, given.max_batch_rows):
+            self.rows = min(2 * self.rows, given.max_batch_rows)  # it was tried, and did not help
+        elif not costs.is_dearer(lowered, given.max_batch_rows):
+            self._lower(lowered)
 
-    def _lower(self, least: int) -> None:
+    def _lower(self, rows: int) -> None:
         self._num_in_time = 0
-        lowered = max(least, self.rows // 2)
-        if lowered < self.rows:
-            self.rows = lowered
+        if rows < self.rows:
+            self.rows = rows
             self.num_lowered += 1
 
     def _recover(self) -> None:

@@ -71,7 +71,7 @@ class Lane:
     do not."""
 
     max_queue_ns: int = 500 * MILLISECOND
-    """Batches whose oldest request waited longer become smaller, as far as that makes a row no
+    """Batches whose oldest request waited longer become smaller, as long as that makes a row no
     more than a quarter dearer; 0: they do not."""
 
     min_batch_rows: int = 1

@@ -210,16 +210,16 @@ def _rows(part: Part) -> Iterator[int]:
 
 def random_lane(dice: random.Random) -> settings.Lane:
     """Small bounds, so that all of them are met."""
-    most = dice.choice([1, 2, 4, 8])
+    most = dice.choice([1, 4, 8, 8])
     return settings.Lane(
-        max_requests=dice.choice([2, 5, 20]),
-        max_rows=dice.choice([8, 20, 60]),
+        max_requests=dice.choice([2, 10, 30]),
+        max_rows=dice.choice([8, 40, 80]),
         max_bytes=dice.choice([30, 100, 1000]),
         max_batch_rows=most,
         is_row_wise=dice.random() < 0.5,
         concurrency=dice.choice([1, 1, 2, 3]),
         num_classes=dice.choice([1, 2, 3]),
-        ageing_ns=dice.choice([500 * US, 5 * MS, 100 * MS]),
+        ageing_ns=dice.choice([500 * US, 2 * MS, 100 * MS]),
         max_hold_ns=dice.choice([0, 0, 0, MS]),
         refuses_late=dice.random() < 0.5,
         marks=dice.choice([settings.Marks(), settings.Marks(1.0, 0.7), settings.Marks(0.5, 0.5)]),
@@ -232,20 +232,23 @@ def random_lane(dice: random.Random) -> settings.Lane:
 def random_requests(dice: random.Random, count: int) -> Iterator[Request]:
     """Requests in bursts, of several keys and classes, some of them too large."""
     now = 0
+    is_burst = dice.random() < 0.5
+    allowed = dice.choice([0.05, 0.3])  # the share of requests that are odd in one way
     for number in range(count):
-        now += dice.choice([0, 0, 100 * US, dice.randrange(2 * MS)])
+        now += dice.choice([0, 0, 0, 50 * US] if is_burst else [0, 100 * US, 3 * MS])
+        odd = dice.random() < allowed
         yield Request(
             number,
             now,
-            now + dice.choice([0, dice.randrange(3 * MS), dice.randrange(40 * MS)]),
-            rows=dice.choice([0, 1, 1, 1, 2, 3, 9, 20]),
-            size_bytes=dice.choice([0, 5, 10, 40]),
+            now + dice.choice([0, dice.randrange(3 * MS)] if odd else [5 * MS, 20 * MS, 80 * MS]),
+            rows=dice.choice([0, 3, 9, 20] if odd else [1, 1, 1, 2]),
+            size_bytes=dice.choice([0, 10, 40] if odd else [1, 5]),
             priority=dice.randrange(4),
-            batch_key=dice.choice(["a", "a", "a", "b", None]),
+            batch_key=dice.choice(["b", None] if odd else ["a", "a", "a", "b"]),
         )
 
 
-def random_simulation(seed: int, count: int = 14) -> Simulator:
+def random_simulation(seed: int, count: int = 16) -> Simulator:
     """One random lane with random work, to be run."""
     dice = random.Random(seed)
     begin, each = dice.choice([50, 500, 2000]) * US, dice.choice([0, 20, 300]) * US

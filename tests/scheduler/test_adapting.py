@@ -1,0 +1,141 @@
+"""What a lane learns from its runs: whom to refuse, when to wait, how large batches are."""
+
+from __future__ import annotations
+
+from castiron.scheduler import request, sharing
+from castiron.scheduler.request import Admitted, Refused
+from tests.scheduler.lanes import MS, ask, lane_of, learnt, members, ran, take
+
+
+def test_what_would_be_ready_too_late_is_refused_when_it_comes() -> None:
+    lane = lane_of(max_batch_rows=1)
+    now = learnt(lane, 10 * MS)
+    for _ in range(3):
+        assert isinstance(lane.submit(ask(now), now), Admitted)
+    take(lane, now)
+    late = ask(now, timeout_ns=25 * MS, priority=1)
+    answer = lane.submit(late, now)
+    assert isinstance(answer, Refused)
+    assert answer.reason == late.reason == request.TOO_LATE
+    assert 10 * MS < answer.retry_after_ns < 20 * MS  # ready after 40, allowed 25
+    urgent = ask(now, timeout_ns=25 * MS)  # passes those that wait, so that it will be in time
+    assert isinstance(lane.submit(urgent, now), Admitted)
+
+
+def test_an_idle_lane_tries_what_it_expects_to_be_late_and_so_learns_that_it_got_faster() -> None:
+    lane = lane_of(max_batch_rows=1)
+    now = learnt(lane, 10 * MS)
+    outcomes = []
+    for _ in range(40):
+        one = ask(now, timeout_ns=5 * MS)
+        assert isinstance(lane.submit(one, now), Admitted)
+        formed = take(lane, now)
+        now += MS
+        lane.finished(formed, ran(formed), now)
+        outcomes.append(one.outcome)
+    assert outcomes == [request.ANSWERED] * 40
+    assert lane.costs.run_ns(1) < 2 * MS
+
+
+def test_work_that_can_no_longer_be_in_time_makes_room_for_work_that_can() -> None:
+    lane = lane_of(max_batch_rows=1)
+    now = learnt(lane, 10 * MS)
+    lane.submit(ask(now), now)
+    formed = take(lane, now)
+    tight, easy = ask(now, timeout_ns=25 * MS), ask(now)
+    lane.submit(tight, now)
+    lane.submit(easy, now)
+    now += 20 * MS  # the run before it took twice the usual time
+    lane.finished(formed, ran(formed), now)
+    assert members(take(lane, now)) == [easy]
+    assert (tight.outcome, tight.reason) == (request.REFUSED, request.TOO_LATE)
+
+
+def test_a_lane_may_hold_back_after_a_run_but_not_for_long() -> None:
+    lane = lane_of(max_batch_rows=4, max_hold_ns=2 * MS)
+    lane.submit(ask(), 0)
+    formed = take(lane, 0)
+    waiting = ask(MS)
+    lane.submit(waiting, MS)
+    lane.finished(formed, ran(formed), 10 * MS)
+    assert lane.next_batch(10 * MS) is None
+    assert lane.next_wake_ns == 12 * MS
+    joined = ask(11 * MS)
+    lane.submit(joined, 11 * MS)
+    assert lane.next_batch(11 * MS) is None
+    assert members(lane.next_batch(12 * MS)) == [waiting, joined]
+
+
+def test_a_full_batch_is_not_held_back_and_neither_is_one_whose_deadline_is_near() -> None:
+    for timeout_ns, count in ((1000 * MS, 4), (12 * MS, 1)):
+        lane = lane_of(max_batch_rows=4, max_hold_ns=2 * MS, refuses_late=False)
+        lane.submit(ask(), 0)
+        formed = take(lane, 0)
+        asked = [ask(timeout_ns=timeout_ns) for _ in range(count)]
+        for one in asked:
+            lane.submit(one, 0)
+        lane.finished(formed, ran(formed), 10 * MS)
+        assert members(lane.next_batch(10 * MS)) == asked
+
+
+def test_a_lane_with_nothing_to_do_holds_nothing_back() -> None:
+    lane = lane_of(max_batch_rows=4, max_hold_ns=50 * MS)
+    now = 0
+    for _ in range(5):
+        one = ask(now)
+        lane.submit(one, now)
+        formed = take(lane, now)
+        now += MS
+        lane.finished(formed, ran(formed), now)
+        now += 100
+
+
+def test_batches_become_smaller_when_launches_take_long_and_grow_again_slowly() -> None:
+    lane = lane_of(max_batch_rows=32, max_launch_ns=5 * MS, recovery_runs=4)
+    now = 0
+    limits = []
+    for number in range(40):
+        lane.submit(ask(now), now)
+        formed = take(lane, now)
+        now += 6 * MS if number < 3 else MS
+        assert lane.launch(formed, now)
+        lane.finished(formed, ran(formed), now + MS)
+        now += MS
+        limits.append(lane.limit.rows)
+    assert limits[:3] == [16, 8, 4]
+    assert limits[3:11] == [4, 4, 4, 6, 6, 6, 6, 8]
+    assert lane.limit.num_lowered == 3
+
+
+def test_a_long_queue_makes_batches_smaller_only_as_far_as_rows_stay_cheap() -> None:
+    found = {}
+    for name, run_ns in (("by the row", lambda rows: rows * MS), ("by the run", lambda _: 8 * MS)):
+        lane = lane_of(max_batch_rows=16, max_queue_ns=20 * MS, refuses_late=False)
+        now = 0
+        for number in range(60):
+            for _ in range(number % 7 + 16):
+                lane.submit(ask(now, timeout_ns=10**12), now)
+            formed = take(lane, now)
+            now += run_ns(formed.rows)
+            lane.finished(formed, ran(formed), now)
+        found[name] = lane.limit.rows
+    assert found["by the row"] <= 2
+    assert found["by the run"] == 16
+
+
+def test_lanes_before_one_executor_take_turns_by_urgency() -> None:
+    lanes = [lane_of(concurrency=2), lane_of(concurrency=2), lane_of(concurrency=2)]
+    shared = sharing.Sharing(depth=2)
+    shared.lanes += lanes
+    for lane, timeout_ns in zip(lanes, (30 * MS, 10 * MS, 20 * MS), strict=True):
+        lane.submit(ask(timeout_ns=timeout_ns), 0)
+    order = []
+    while (found := shared.next_batch(0)) is not None:
+        order.append(found)
+    assert [lanes.index(lane) for lane, _ in order] == [1, 2]
+    lane, formed = order[0]
+    lane.finished(formed, ran(formed), 1)
+    found = shared.next_batch(1)
+    assert found is not None
+    assert found[0] is lanes[0]
+    assert shared.next_batch(1) is None
