@@ -131,6 +131,8 @@ CASES = [
     ),
     Case("MatMul", [(13, 21), (21, 35), (13, 35)], "b", {"num_own": 2, "epilogue": SILU}),
     Case("MatMul", [(13, 21), (21, 35), (35,)], "", {"num_own": 2, "epilogue": SILU}),
+    Case("MatMul", [(70, 21), (21, 2), (70, 2)], "b", {"num_own": 2, "epilogue": SILU}),
+    Case("MatMul", [(70, 21), (21, 2), (2,)], "b", {"num_own": 2, "epilogue": SILU}),
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from castiron.tensor.dim import Dim
 
 _UNIT_FLOPS = 3_000_000
 _MOST_TAPS = 121
-_USUAL_COLUMNS = 64
+_USUAL_COLUMNS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from castiron.tensor.dim import Dim
 
 _UNIT_FLOPS = 4_000_000
 # What a row is taken to hold while its extent is not known.
-_USUAL_COLUMNS = 64
+_USUAL_COLUMNS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

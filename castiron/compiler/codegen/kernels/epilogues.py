@@ -110,12 +110,19 @@ def _read(f: Function, kind: str, pointer: Value, how: tuple[str, int, Value | N
 
 
 def finisher(module: Module, epilogue: Epilogue, label: str, element: str) -> Function:
-    """A function that applies the epilogue in place to ``rows`` rows of ``columns`` elements."""
+    """A function that applies the epilogue in place to ``rows`` rows of ``columns`` elements.
+
+    Rows without a gap between them are taken as one, so that narrow ones fill the registers.
+    """
     extras = [(PTR, f"e{n}") for n in range(len(epilogue.kinds))]
     params = [(I64, "rows"), (I64, "columns"), (PTR, "c"), (I64, "c_row"), *extras]
     f = module.function(f"finish_{label}", params)
-    rows, columns, c, c_row, *tensors = f.params
     size = {"float": 4, "double": 8, "i32": 4, "i64": 8}[element]
+    rows, columns, c, c_row, *tensors = f.params
+    if VECTOR not in epilogue.kinds:
+        is_dense = c_row.equals(columns * size)
+        columns = f.select(is_dense, rows * columns, columns)
+        rows = f.select(is_dense, 1, rows)
     lanes = module.target.vector_lanes_f32 * 4 // size
     type_ = language.vector(lanes, element)
     whole = columns - columns % lanes

@@ -277,15 +277,19 @@ def panel(module: Module, micro: Micro, cut: Strips) -> Function:
         low = at["rows"] // count
         high_strips = at["rows"] - low * count
         places = _moving(micro, at)
+        # Narrow rows may be dense, and many of them fill the registers better than one strip.
+        at_end = width.vectors == 1
+        size = (at["rows"], _columns(f, micro, width, at))
         for height, number in ((low + 1, high_strips), (low, count - high_strips)):
             with f.loop(0, number, carry=list(places.values())) as turn:
                 now = {**at, **dict(zip(places, turn.carried, strict=True))}
                 _dispatch(f, functions, height, [now[label] for _, label in params[1:]])
-                if finish:
-                    columns = _columns(f, micro, width, at)
-                    epilogues.call_finisher(f, finish, now, (height, columns))
+                if finish and not at_end:
+                    epilogues.call_finisher(f, finish, now, (height, size[1]))
                 turn.update(_moved(f, places, now, height))
             places = dict(zip(places, turn.results, strict=True))
+        if finish and at_end:
+            epilogues.call_finisher(f, finish, at, size)
     f.return_()
     return f
 
