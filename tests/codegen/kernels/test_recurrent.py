@@ -55,7 +55,8 @@ class Case:
             "b": (d, 2 * g * h), "h": state, "c": state, "p": (d, 3 * h),
         }  # fmt: skip
         kept = [n for n in shapes if n in "xwr" or n in self.given]
-        return {n: (rng.standard_normal(shapes[n]) * 0.4).astype(np.float32) for n in kept}
+        scale = min(0.4, 2 / self.hidden**0.5)
+        return {n: (rng.standard_normal(shapes[n]) * scale).astype(np.float32) for n in kept}
 
     def graph(self, arrays: dict[str, np.ndarray]) -> Graph:
         inputs = [n if n in arrays else "" for n in ("x", "w", "r", "b", "", "h", "c", "p")]
@@ -148,7 +149,8 @@ CASES = [
     Case("LSTM", given="h", outputs="y"), Case("LSTM", given="c", outputs="c"),
     Case("LSTM", hidden=128, times=9, batch=2, is_symbolic=True),
     Case("LSTM", hidden=80, times=0, given="bhc"), Case("LSTM", batch=0, is_symbolic=True),
-    Case("LSTM", hidden=1, size=1),
+    Case("LSTM", hidden=1, size=1), Case("LSTM", hidden=288, batch=19, times=2, given="bhc"),
+    Case("GRU", hidden=330, batch=9, times=2, given="bh", direction="bidirectional"),
     *(Case("GRU", linear_before_reset=1, batch=batch, given="bh", direction="bidirectional",
            hidden=hidden) for batch, hidden in itertools.product((1, 2, 5), (20, 64))),
 ]  # fmt: skip

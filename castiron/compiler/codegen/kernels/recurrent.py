@@ -167,8 +167,8 @@ def _loop(
     is_batch_first = bool(node.attr("layout", 0))
     times, batch = (x[1], x[0]) if is_batch_first else (x[0], x[1])
     directions, blocks = _num_directions(node), -(-hidden // lanes)
-    rows = recurrent_cells.most_rows(target)
     matrices = _packed(weights.r, form, lanes)
+    rows = recurrent_cells.unit_rows(target, matrices.nbytes // directions)
     operands: list[step.Read | step.Write | step.Packed] = [step.Read(share), step.Packed(matrices)]
     if form.is_linear_first:
         operands.append(step.Packed(_lanes_last(weights.hidden_bias[:, 2:], lanes)))
@@ -180,8 +180,8 @@ def _loop(
     gate_row = 4 * directions * blocks * gates * lanes
     is_reversed = int(node.attr("direction", "forward") == "reverse")
     params: list[Extent] = [
-        times, batch, hidden, blocks, is_reversed, directions,
-        matrices.nbytes // directions, *_strides(is_batch_first, times, batch, directions, hidden),
+        times, batch, hidden, blocks, is_reversed, directions, matrices.nbytes // directions, rows,
+        *_strides(is_batch_first, times, batch, directions, hidden),
         *((gate_row, dims.mul(times, gate_row)) if is_batch_first
           else (dims.mul(batch, gate_row), gate_row)),
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from castiron.compiler.codegen.kernels import strided
 from castiron.compiler.codegen.loop import F32, I64, PTR, Function, Module, Value
 from castiron.compiler.target import Target
 
+_CHUNK_BLOCKS = 4  # registers of hidden units whose weights are used by all rows in turn
 STATES = 5  # rows in scratch: two hidden states, the cell state, and two of GRU's gates
 
 ACTIVATIONS: dict[str, Callable[[Function, Value], Value]] = {
@@ -71,15 +72,21 @@ class Form:
         return [n for n, on in ((5, self.has_hidden), (6, self.has_cell)) if on]
 
 
-def most_rows(target: Target) -> int:
-    """Rows of the batch that one unit runs together."""
-    return 4 if target.num_vector_registers == 32 else 2
+def unit_rows(target: Target, matrix_bytes: int) -> int:
+    """Rows of the batch that one unit runs; more where weights must come from far each time."""
+    rows = _heights(target)[0]
+    return rows if matrix_bytes <= target.l2_bytes else 4 * rows
+
+
+def _heights(target: Target) -> tuple[int, ...]:
+    """Numbers of rows that share each register of weights."""
+    return (4, 2, 1) if target.num_vector_registers == 32 else (2, 1)
 
 
 _CELL_PARAMS = [
     (PTR, "share"), (I64, "share_row"), (PTR, "panel"), (I64, "panel_step"), (I64, "depth"),
     (PTR, "factor"), (PTR, "old"), (PTR, "new"), (PTR, "cell"), (PTR, "extra"),
-    (I64, "width"), (I64, "at"),
+    (I64, "width"), (I64, "plane"), (I64, "at"),
 ]  # fmt: skip
 
 
@@ -89,7 +96,7 @@ class _Cells:
     ``share``, ``panel`` and ``extra`` point to the first block's data, ``at`` is its byte offset
     inside a state row of ``width`` bytes. ``factor`` is what the weights are multiplied with: the
     old state, or in GRU's second phase the reset one. For GRU, ``cell`` has the update gate, and
-    the reset state in the plane behind it.
+    the reset state ``plane`` bytes behind it.
     """
 
     def __init__(self, module: Module, form: Form, phase: int, size: tuple[int, int]) -> None:
@@ -150,11 +157,12 @@ class _Cells:
             turn.update([*(f.offset(p, vectors * self.step) for p in places), *sums])
         return turn.results[self.blocks :]
 
-    def _state(self, name: str, row: int, block: int, plane: int = 0) -> Value:
-        """The address of a block of a state, or of one ``plane`` states behind it."""
+    def _state(self, name: str, row: int, block: int, planes: int = 0) -> Value:
+        """The address of a block of a state, or of one ``planes`` states behind it."""
         f, at = self.f, self.at
-        skipped = row + plane * most_rows(f.target)
-        place = f.offset(at[name], at["width"] * skipped if skipped else 0)
+        place = f.offset(at[name], at["width"] * row if row else 0)
+        if planes:
+            place = f.offset(place, at["plane"] * planes)
         return f.offset(f.offset(place, at["at"]), block * self.step)
 
     def _activated(self, number: int, x: Value) -> Value:
@@ -208,30 +216,23 @@ class _Cells:
 def text(form: Form, target: Target) -> str:
     """The whole kernel."""
     module = Module(target)
-    routines = (strided.copier(module), strided.filler(module, 4))
-    heights = [rows for rows in (4, 2, 1) if rows <= most_rows(target)]
-    runs = {rows: _Run(module, form, rows, routines).write() for rows in heights}
+    run = _Run(module, form).write()
     f = module.kernel(form.symbol())
     args, begin, end, scratch = f.params
     at = _arguments(f, form, args)
     with f.loop(begin, end) as unit:
         block = unit.index // at["directions"]
         direction = unit.index - block * at["directions"]
-        first = block * most_rows(target)
-        count = f.minimum(at["batch"] - first, most_rows(target))
-        done = f.const(0, I64)
-        for rows, run in runs.items():
-            following = count - count % rows
-            with f.loop(done, following, rows) as piece:
-                f.call(run, [args, scratch, direction, first + piece.index])
-            done = following
+        first = block * at["unit_rows"]
+        count = f.minimum(at["batch"] - first, at["unit_rows"])
+        f.call(run, [args, scratch, direction, first, count])
     f.return_()
     return module.text()
 
 
 _NUMBERS = (
     "times batch hidden blocks is_reversed directions matrix_bytes"
-    " y_time y_direction y_row state_direction state_row share_time share_row"
+    " unit_rows y_time y_direction y_row state_direction state_row share_time share_row"
 ).split()
 
 
@@ -246,25 +247,33 @@ def _arguments(f: Function, form: Form, args: Value) -> dict[str, Value]:
 
 
 class _Run:
-    """All time steps of one direction for ``rows`` rows: ``run(args, scratch, direction, row)``."""
+    """All time steps of one direction: ``run(args, scratch, direction, row, count)``.
 
-    def __init__(
-        self, module: Module, form: Form, rows: int, routines: tuple[Function, Function]
-    ) -> None:
-        self.form, self.rows = form, rows
-        self.copy, self.fill = routines
-        self.cells = {
-            (phase, blocks): _Cells(module, form, phase, (rows, blocks)).write()
+    ``count`` rows from ``row`` on. Weights are walked in the outer loop of a step, groups of rows
+    in the inner one, so that all rows use a panel while it is near.
+    """
+
+    def __init__(self, module: Module, form: Form) -> None:
+        self.form = form
+        self.copy, self.fill = strided.copier(module), strided.filler(module, 4)
+        self.heights = _heights(module.target)
+        self.together = {
+            (phase, rows): _blocks_together(module.target, rows * len(gates))
             for phase, gates in enumerate(form.phases())
-            for blocks in {1, _blocks_together(module.target, rows * len(gates))}
+            for rows in self.heights
         }
-        params = [(PTR, "args"), (PTR, "scratch"), (I64, "direction"), (I64, "row")]
-        self.f = module.function(f"run_{rows}", params)
-        args, self.scratch, self.direction, self.row = self.f.params
+        self.cells = {
+            (phase, rows, blocks): _Cells(module, form, phase, (rows, blocks)).write()
+            for (phase, rows), most in self.together.items()
+            for blocks in sorted({1, most})
+        }
+        params = [(PTR, "args"), (PTR, "scratch"), (I64, "direction"), (I64, "row"), (I64, "count")]
+        self.f = module.function("run", params)
+        args, self.scratch, self.direction, self.row, self.count = self.f.params
         self.at = _arguments(self.f, form, args)
         self.vector = 4 * module.target.vector_lanes_f32
         self.width = self.at["blocks"] * self.vector
-        self.plane = self.width * most_rows(module.target)
+        self.plane = self.width * self.at["unit_rows"]
 
     def write(self) -> Function:
         f, at = self.f, self.at
@@ -298,38 +307,78 @@ class _Run:
     def _move(self, state: Value, outside: Value, how: tuple[str, bool]) -> None:
         """Copy the rows of a state from or to a value outside."""
         stride, goes_out = how
-        for row in range(self.rows):
-            inner = self.f.offset(state, self.width * row)
-            outer = self.f.offset(outside, self.at[stride] * row)
+        with self.f.loop(0, self.count) as turn:
+            inner = self.f.offset(state, self.width * turn.index)
+            outer = self.f.offset(outside, self.at[stride] * turn.index)
             pair = [outer, inner] if goes_out else [inner, outer]
             self.f.call(self.copy, [*pair, self.at["hidden"] * 4])
 
     def _phase(self, phase: int, time: Value, states: tuple[Value, Value, Value]) -> None:
-        """All blocks of one phase of one time step."""
+        """All blocks and rows of one phase of one time step."""
+        f, at = self.f, self.at
+        here = self._places(phase, time, states)
+        with f.loop(0, at["blocks"], _CHUNK_BLOCKS) as chunk:
+            last = f.minimum(chunk.index + _CHUNK_BLOCKS, at["blocks"])
+            done = f.const(0, I64)
+            for rows in self.heights:
+                following = self.count - self.count % rows
+                with f.loop(done, following, rows) as group:
+                    self._blocks(phase, rows, group.index, (here, chunk.index, last))
+                done = following
+
+    def _places(
+        self, phase: int, time: Value, states: tuple[Value, Value, Value]
+    ) -> dict[str, Value]:
+        """What the cells of the first block and row read and write."""
         f, at, form = self.f, self.at, self.form
         old, new, cell = states
         gates = form.num_gates() * self.vector
         share = f.offset(at["share"], time * at["share_time"] + self.row * at["share_row"])
-        share = f.offset(share, self.direction * at["blocks"] * gates)
-        panel_step = at["hidden"] * (len(form.phases()[phase]) * self.vector)
         panel = f.offset(at["matrix"], self.direction * at["matrix_bytes"])
         if phase:
             before = at["hidden"] * (len(form.phases()[0]) * self.vector)
             panel = f.offset(panel, at["blocks"] * before)
-        extra_step = self.vector * (3 if form.has_peepholes else 1)
-        extra = f.offset(at.get("extra", at["share"]), self.direction * at["blocks"] * extra_step)
-        factor = f.offset(cell, self.plane) if phase else old
-        done = f.const(0, I64)
-        for blocks in sorted((b for p, b in self.cells if p == phase), reverse=True):
-            following = at["blocks"] - at["blocks"] % blocks
+        extra = self.direction * at["blocks"] * self._extra_step()
+        return {
+            "share": f.offset(share, self.direction * at["blocks"] * gates),
+            "share_row": at["share_row"],
+            "panel": panel,
+            "panel_step": at["hidden"] * (len(form.phases()[phase]) * self.vector),
+            "depth": at["hidden"],
+            "factor": f.offset(cell, self.plane) if phase else old,
+            "old": old,
+            "new": new,
+            "cell": cell,
+            "extra": f.offset(at.get("extra", at["share"]), extra),
+            "width": self.width,
+            "plane": self.plane,
+        }
+
+    def _extra_step(self) -> int:
+        return self.vector * (3 if self.form.has_peepholes else 1)
+
+    def _blocks(
+        self, phase: int, rows: int, row: Value, span: tuple[dict[str, Value], Value, Value]
+    ) -> None:
+        """The blocks of a chunk for one group of rows."""
+        f = self.f
+        here, done, last = span
+        gates = self.form.num_gates() * self.vector
+        down = {"share": self.at["share_row"]}
+        down |= dict.fromkeys(("factor", "old", "new", "cell"), self.width)
+        group = {**here, **{name: f.offset(here[name], row * by) for name, by in down.items()}}
+        for blocks in sorted({1, self.together[phase, rows]}, reverse=True):
+            following = last - (last - done) % blocks
             with f.loop(done, following, blocks) as turn:
                 n = turn.index
-                where = [
-                    f.offset(share, n * gates), at["share_row"], f.offset(panel, n * panel_step),
-                    panel_step, at["hidden"], factor, old, new, cell,
-                    f.offset(extra, n * extra_step), self.width, n * self.vector,
-                ]  # fmt: skip
-                f.call(self.cells[phase, blocks], where)
+                now = {
+                    **group,
+                    "share": f.offset(group["share"], n * gates),
+                    "panel": f.offset(here["panel"], n * here["panel_step"]),
+                    "extra": f.offset(here["extra"], n * self._extra_step()),
+                    "at": n * self.vector,
+                }
+                f.call(self.cells[phase, rows, blocks], [now[name] for _, name in _CELL_PARAMS])
             done = following
 
 
