@@ -81,6 +81,9 @@ class Rest:
         if route == "models/stats":
             _allow(method, "GET")
             return _json({"model_stats": [self._statistics(version) for version in registry]})
+        if route == "models":
+            _allow(method, "GET")
+            return _json({"models": list(registry.models)})
         if route == "":
             _allow(method, "GET")
             return _json(describe.server())
