@@ -35,7 +35,7 @@ def read(record: type[Any], table: Any, path: str, problems: list[str]) -> Any:
     if not isinstance(table, Mapping):
         problems.append(f"{path or 'contract'}: expected a table, found {_shown(table)}")
         return UNREADABLE
-    known = _fields(record)
+    known = _fields(typing.cast("Hashable", record))
     problems.extend(_unknown(table, known, path))
     given: dict[str, Any] = {}
     for name, (kind, is_needed) in known.items():

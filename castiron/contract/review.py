@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from castiron.contract import form, model, steps
@@ -108,6 +108,15 @@ def _fitting(tensor: model.Tensor, dtype: dtypes.DType, path: str) -> Iterator[s
     for index, value in enumerate(tensor.allowed):
         if type(value) not in kinds:
             yield f"{path}.allowed[{index}]: expected a value of {dtype.oip}, found {value!r}"
+        elif dtype.is_integer and not _holds(dtype, int(value)):
+            yield f"{path}.allowed[{index}]: {dtype.oip} does not hold {value}"
+
+
+def _holds(dtype: dtypes.DType, value: int) -> bool:
+    bits = 8 * dtype.size_bytes
+    if dtype.is_signed:
+        return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+    return 0 <= value < 1 << bits
 
 
 def _entry(entry: model.Entry, path: str, side: str, tensors: list[str]) -> Iterator[str]:
@@ -229,11 +238,15 @@ def _golden(contract: model.Contract) -> Iterator[str]:
         if bool(case.file) == bool(case.inputs):
             yield f"{path}: expected either a file or inputs"
             continue
-        for side, samples in (("input", case.inputs), ("output", case.outputs)):
-            known = [tensor.name for tensor in getattr(contract, side)]
-            for name, sample in samples.items():
-                place = f"{path}.{side}s.{name}"
-                yield from _word(place, name, known)
-                if math.prod(sample.shape) != len(sample.data):
-                    count = math.prod(sample.shape)
-                    yield f"{place}.data: expected {count} values, found {len(sample.data)}"
+        yield from _samples(f"{path}.inputs", case.inputs, contract.input)
+        yield from _samples(f"{path}.outputs", case.outputs, contract.output)
+
+
+def _samples(
+    path: str, samples: Mapping[str, model.Sample], tensors: Sequence[model.Tensor]
+) -> Iterator[str]:
+    for name, sample in samples.items():
+        yield from _word(f"{path}.{name}", name, [tensor.name for tensor in tensors])
+        count = math.prod(sample.shape)
+        if count != len(sample.data):
+            yield f"{path}.{name}.data: expected {count} values, found {len(sample.data)}"
