@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.http as triton
+import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 import castiron
@@ -197,3 +199,20 @@ def test_many_calls_at_once(client: Any, server: live.Server) -> None:
     for x, call in zip(inputs, waiting, strict=True):
         assert np.array_equal(call.get_result().as_numpy("y"), x + 1)
     many.close()
+
+
+def test_the_asynchronous_form_of_the_client(server: live.Server) -> None:
+    async def body() -> None:
+        async with triton_aio.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+            assert await client.is_server_ready()
+            assert (await client.get_model_metadata("add_one"))["name"] == "add_one"
+            inputs = [np.full((1, 4), index, np.float32) for index in range(20)]
+            answers = await asyncio.gather(
+                *(client.infer("add_one", [given("x", x)]) for x in inputs)
+            )
+            for x, answer in zip(inputs, answers, strict=True):
+                assert np.array_equal(answer.as_numpy("y"), x + 1)
+            with pytest.raises(InferenceServerException, match="is not served here"):
+                await client.infer("none", [given("x", inputs[0])])
+
+    asyncio.run(body())
