@@ -46,14 +46,17 @@ class Case:
         attrs = {"mode": self.mode, "coordinate_transformation_mode": self.coordinates}
         node = helper.make_node("Resize", ["x", "r", "s", "n"], ["y"], **attrs, **self.more)
         rank = len(self.shape)
-        feeds = {"x": x, "r": np.array(self.roi or (0,) * rank + (1,) * rank, np.float32)}
+        feeds: dict[str, np.ndarray] = {
+            "x": x,
+            "r": np.array(self.roi or (0,) * rank + (1,) * rank, np.float32),
+        }
         if self.scales:
             node.input[3] = ""
             feeds["s"] = np.array(self.scales, np.float32)
         else:
             node.input[2] = ""
             feeds["n"] = np.array(self.sizes, np.int64)
-        kinds = {"x": kind, "r": onnx.TensorProto.FLOAT, "s": onnx.TensorProto.FLOAT,
+        kinds: dict[str, Any] = {"x": kind, "r": onnx.TensorProto.FLOAT, "s": onnx.TensorProto.FLOAT,
                  "n": onnx.TensorProto.INT64}  # fmt: skip
         graph = helper.make_graph(
             [node], "g",
@@ -97,6 +100,7 @@ def _cases() -> list[Case]:
     found += [
         Case((2, 3, 7), (2, 3, 14), "nearest", "asymmetric"),
         Case((2, 3, 7), (2, 3, 10), "linear", "half_pixel"),
+        Case((2, 1, 9, 37), (2, 1, 23, 50), "linear", "align_corners"),
         Case((1, 2, 4, 5), (1, 2, 8, 10), "nearest", "asymmetric", dtype="uint8"),
         Case((1, 2, 4, 5), (1, 2, 8, 10), "nearest", "asymmetric", dtype="int64"),
         Case((1, 3, 4, 6), (1, 3, 7, 9), "cubic", "half_pixel", None, {"exclude_outside": 1}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from castiron.compiler.codegen import loop, step
-from castiron.compiler.codegen.kernels import resample_taps, strided
+from castiron.compiler.codegen.kernels import narrow_resize, resample_taps, strided
 from castiron.compiler.codegen.kernels.resample_taps import Axis, Rule
 from castiron.compiler.codegen.loop import F32, I64, PTR, Function, Module, Value
 from castiron.compiler.target import Target
@@ -65,7 +65,8 @@ def _nearest(node: Node) -> str:
 class _Form:
     """What the kernel's text depends on; ``size`` is the bytes of an element.
 
-    ``pixel_bytes`` is 0 unless small pixels of a known size are moved unchanged.
+    ``pixel_bytes`` is 0 unless small pixels of a known size are moved unchanged; ``narrow`` is
+    the number of channels where there are too few for a register (narrow_resize.py), else 0.
     """
 
     row_taps: int
@@ -73,11 +74,13 @@ class _Form:
     size: int
     may_be_outside: bool
     pixel_bytes: int
+    narrow: int
 
     def symbol(self) -> str:
         outside = "o" if self.may_be_outside else ""
         pixel = f"_{self.pixel_bytes}" if self.pixel_bytes else ""
-        return f"resize_{self.row_taps}x{self.column_taps}_{self.size}{outside}{pixel}"
+        narrow = f"_n{self.narrow}" if self.narrow else ""
+        return f"resize_{self.row_taps}x{self.column_taps}_{self.size}{outside}{pixel}{narrow}"
 
 
 def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
@@ -93,7 +96,9 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
     tables = [f"{out}:row taps", f"{out}:column taps"]
     zipped = list(zip(tables, axes, rules, strict=True))
     crops = rules[1].coordinates == "tf_crop_and_resize"
-    form = _Form(rules[0].taps, rules[1].taps, size, crops, _moved_bytes(rules, strides[-2]))
+    moved = _moved_bytes(rules, strides[-2])
+    narrow = 0 if crops else narrow_resize.channels_of(rules[1].taps, shape[-1])
+    form = _Form(rules[0].taps, rules[1].taps, size, crops, moved, narrow)
     steps = [resample_taps.table_step(name, *each, target) for each in zipped]
     steps.append(_pixels(node, (shape[0], shape[-1]), axes, form, target))
     buffers = [step.Buffer(t, resample_taps.table_bytes(axis, rule)) for t, axis, rule in zipped]
@@ -148,17 +153,25 @@ def _pixels(
     units = dims.mul(batch, rows.output)
     return step.Step(
         name=node.name or node.op,
-        kernel=step.Kernel(form.symbol(), _text(form, target)),
+        kernel=step.Kernel(form.symbol(), _kernel_text(form, target)),
         operands=(
             step.Write(out), step.Read(node.inputs[0]),
             step.Read(f"{out}:row taps"), step.Read(f"{out}:column taps"),
         ),
-        params=(channels, rows.output, columns.output, image, outside),
+        params=(channels, rows.output, columns.output, image, outside, columns.size),
         units=units,
         grain=dims.maximum(dims.floordiv(_CLAIM, dims.add(work, 1)), 1),
+        scratch_bytes=dims.mul(columns.size, 4 * form.narrow),
         flops=dims.mul(dims.mul(units, work), 0 if form.column_taps == 1 else 2),
         bytes_moved=dims.mul(dims.mul(units, work), form.size),
     )  # fmt: skip
+
+
+def _kernel_text(form: _Form, target: Target) -> str:
+    if form.narrow:
+        shape = (form.row_taps, form.column_taps, form.narrow)
+        return narrow_resize.text(form.symbol(), shape, target)
+    return _text(form, target)
 
 
 def _text(form: _Form, target: Target) -> str:
