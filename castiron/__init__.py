@@ -4,13 +4,17 @@ The public names are reached through this module and loaded on first use, so tha
 ``import castiron`` itself loads nothing. The names live in ``castiron.api``.
 """
 
-__version__ = "0.1.0"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from castiron.api import build, load, serve, verify
+    from castiron.runtime.instance import Instance
 
-_PUBLIC = ("Instance", "build", "load", "serve", "verify")
+__version__ = "0.1.0"
+__all__ = ("Instance", "build", "load", "serve", "verify")
 
 
 def __getattr__(name: str) -> object:
-    if name in _PUBLIC:
+    if name in __all__:
         from castiron import api
 
         return getattr(api, name)
@@ -18,4 +22,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_PUBLIC]
+    return [*globals(), *__all__]

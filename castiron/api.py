@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 
+def __getattr__(name: str) -> object:
+    if name == "Instance":
+        from castiron.runtime import instance
+
+        return instance.Instance
+    raise AttributeError(f"module 'castiron.api' has no attribute {name!r}")
+
+
 class _Process:
     """What all instances of this process share; made on first use."""
 

@@ -204,6 +204,8 @@ def check_imports(source: Source) -> Iterator[Breach]:
         for alias in node.names:
             if _is_module(f"{node.module}.{alias.name}"):
                 modules.add(alias.asname or alias.name)
+            elif str(source.path) == f"{PACKAGE}/__init__.py":
+                continue  # the face of the package names what it shows
             elif alias.name[0].isupper() or alias.name.startswith("__") or not source.is_product:
                 continue
             elif not _same_folder(source.path, node.module):

@@ -63,7 +63,7 @@ def _save_inputs(executable: str, options: argparse.Namespace, folder: pathlib.P
 
     arrays = samples.inputs_for(api.load(executable, threads=1).signature, options)
     path = folder / "inputs.npz"
-    np.savez(path, **arrays)
+    np.savez(path, allow_pickle=False, **arrays)
     return str(path)
 
 

@@ -115,11 +115,15 @@ def svg(shown: list[Row], rows: list[Row], peak: float) -> str:
     most = max((row.us for row in rows), default=1.0)
     height = 22
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="960" height="{height * len(shown) + 50}" '
-        'font-family="monospace" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="960" '
+            f'height="{height * len(shown) + 50}" font-family="monospace" font-size="12">'
+        ),
         '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="8" y="20" font-size="14">{total / 1e3:.2f} ms in {len(rows)} steps; '
-        f"peak of one core {peak:.0f} GFLOP/s</text>",
+        (
+            f'<text x="8" y="20" font-size="14">{total / 1e3:.2f} ms in {len(rows)} steps; '
+            f"peak of one core {peak:.0f} GFLOP/s</text>"
+        ),
     ]
     for at, row in enumerate(shown):
         top = 36 + at * height

@@ -15,7 +15,7 @@ from castiron.compiler.stages import Stage
 from castiron.executable import placement, program
 from castiron.graph.graph import Check, Extent, Graph
 from castiron.tensor import dim as dims
-from castiron.tensor.dim import Atom, Dim
+from castiron.tensor.dim import Dim
 
 _ATOM_ROWS = {
     "floordiv": program.FLOORDIV,
@@ -70,7 +70,7 @@ class DimsTable:
             total = term if total < 0 else self._add(program.ADD, total, term)
         return total
 
-    def _term(self, atoms: tuple[Atom, ...], coefficient: int) -> int:
+    def _term(self, atoms: tuple[dims.Atom, ...], coefficient: int) -> int:
         result = -1
         if coefficient != 1 or not atoms:
             result = self._add(program.CONST, coefficient, 0)
@@ -79,7 +79,7 @@ class DimsTable:
             result = factor if result < 0 else self._add(program.MUL, result, factor)
         return result
 
-    def _atom(self, atom: Atom) -> int:
+    def _atom(self, atom: dims.Atom) -> int:
         if atom[0] == "sym":
             self.use(atom[1])
             return self._add(program.SYMBOL, self.used.index(atom[1]), 0)

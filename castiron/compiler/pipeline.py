@@ -27,8 +27,8 @@ from castiron.compiler.passes.simplify import simplify
 from castiron.compiler.target import Target
 from castiron.executable import program
 from castiron.executable.writer import Contents
+from castiron.graph import verify
 from castiron.graph.graph import Graph, Node
-from castiron.graph.verify import verify
 
 Evaluate = Callable[[Node, Sequence[np.ndarray | None]], list[np.ndarray]]
 Package = Callable[[Sequence[Node], Graph, Sequence[str], Sequence[str]], bytes]
@@ -109,7 +109,7 @@ def lower_graph(graph: Graph, options: Options) -> Graph:
     for done, (name, run) in enumerate(passes):
         options.progress(name, done, len(passes))
         graph = run(graph)
-        verify(graph, name)
+        verify.verify(graph, name)
     return graph
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from castiron.compiler.codegen import link
 from castiron.compiler.codegen.step import Step
-from castiron.compiler.passes import mark_interpreted
 from castiron.compiler.encode import DimsTable
+from castiron.compiler.passes import mark_interpreted
 from castiron.compiler.plan import Plan
 from castiron.compiler.stages import Stage
 from castiron.compiler.target import Target

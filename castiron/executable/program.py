@@ -1,12 +1,9 @@
 """The plan section of an executable: what a run does, as ints and names.
 
-A program is a list of stages over slots. A slot holds a tensor that enters, leaves, or crosses
-stages. A native stage is a table of dims, a table of buffers and a table of steps; an interpreted
-stage names the bytes of a small model for the reference evaluator. ``binding.py`` (runtime) turns
-a native stage into step records for given symbol values; ``encode.py`` (compiler) writes it.
-
-The bytes are a nest of tuples in a tagged form that decodes with ``struct`` alone, since the load
-path imports next to nothing (``array`` would bring ``collections``, two milliseconds).
+A program is a list of stages over slots: tensors that enter, leave or cross stages. The bytes are
+a nest of tuples in a tagged form that decodes with ``struct`` alone, since the load path imports
+next to nothing. ``compiler/encode.py`` fills a program; ``runtime/binding.py`` turns its native
+stages into step records for given symbol values.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ reduction has just finished; its other inputs are read from memory.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -105,16 +105,16 @@ def evaluate(expr: Expr, inputs: Sequence[np.ndarray]) -> np.ndarray:
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind in "iu":
         return np.asarray(np.trunc(a.astype(np.float64) / b)).astype(a.dtype)
-    return a / b
+    return np.asarray(a / b)
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
     from math import erf
 
-    return np.vectorize(erf, otypes=[np.float64])(x)
+    return np.asarray(np.vectorize(erf, otypes=[np.float64])(x))
 
 
-_NUMPY = {
+_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "abs": np.abs, "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "reciprocal": lambda x: 1 / x, "floor": np.floor, "ceil": np.ceil, "round": np.rint,
     "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),

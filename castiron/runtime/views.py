@@ -88,24 +88,24 @@ def _of_buffer(value: Any, spec: TensorSpec) -> View:
 
 def empty(dtype: str, shape: tuple[int, ...]) -> View:
     """New memory for a tensor: a numpy array when numpy is loaded, a memoryview otherwise."""
-    np = sys.modules.get("numpy")
+    np: Any = sys.modules.get("numpy")
     if np is not None and dtype != "bfloat16":
         array = np.empty(shape, dtype)
         return View(array.__array_interface__["data"][0], dtype, shape, array)
     if dtype == "bfloat16":
         import ml_dtypes
-        import numpy as np
 
         array = np.empty(shape, ml_dtypes.bfloat16)
         return View(array.ctypes.data, dtype, shape, array)
     kind = dtypes.named(dtype)
+    code: Any = kind.struct_code
     count = 1
     for extent in shape:
         count *= extent
     memory = bytearray(max(count * kind.size_bytes, 1))
-    view = memoryview(memory)[: count * kind.size_bytes].cast(kind.struct_code)
+    view = memoryview(memory)[: count * kind.size_bytes].cast(code)
     if count and len(shape) != 1:
-        view = view.cast("B").cast(kind.struct_code, shape)
+        view = view.cast("B").cast(code, shape)
     return View(ctypes.addressof(ctypes.c_char.from_buffer(memory)), dtype, shape, view)
 
 

@@ -10,10 +10,12 @@ time only ints are left. This module is used while building.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias
 
-Expr = "int | Dim"
-Atom = tuple  # ("sym", name) or (operation, left, right)
+    Atom: TypeAlias = tuple[Any, ...]  # ("sym", name) or (operation, left, right)
 
 
 class Dim:
@@ -105,7 +107,7 @@ def mul(left: int | Dim, right: int | Dim) -> int | Dim:
     return _from_terms(total)
 
 
-def product(values: list[int | Dim] | tuple[int | Dim, ...]) -> int | Dim:
+def product(values: Sequence[int | Dim]) -> int | Dim:
     """The product of all values; 1 for none."""
     result: int | Dim = 1
     for value in values:
@@ -209,7 +211,7 @@ def stride_if_wide(extent: int | Dim, stride: int | Dim) -> int | Dim:
     return _opaque("wide", extent, stride)
 
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "floordiv": lambda a, b: a // b,
     "min": min,
     "max": max,
@@ -234,7 +236,7 @@ def _evaluate_atom(atom: Atom, symbols: Mapping[str, int]) -> int:
     if atom[0] == "sym":
         return symbols[atom[1]]
     left, right = evaluate(atom[1], symbols), evaluate(atom[2], symbols)
-    return int(_OPERATIONS[atom[0]](left, right))
+    return _OPERATIONS[atom[0]](left, right)
 
 
 def substitute(value: int | Dim, replacement: Mapping[str, int | Dim]) -> int | Dim:

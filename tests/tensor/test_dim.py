@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis
 import hypothesis.strategies as st
 
@@ -9,7 +11,8 @@ from castiron.tensor import dim as dims
 from castiron.tensor.dim import Dim
 
 _SYMBOLS = ("h", "w", "n")
-_BINARY = {
+_Symbolic = Callable[[int | Dim, int | Dim], int | Dim]
+_BINARY: dict[str, tuple[_Symbolic, Callable[[int, int], int]]] = {
     "add": (dims.add, lambda a, b: a + b),
     "mul": (dims.mul, lambda a, b: a * b),
     "floordiv": (dims.floordiv, lambda a, b: a // b),

@@ -11,45 +11,33 @@ This file knows LLVM's textual syntax and nothing of llvmlite; ``assemble.py`` c
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
+from castiron.compiler.codegen.machine_types import (
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    align_of,
+    element_of,
+    lanes_of,
+    literal,
+    mangled,
+    vector,
+)
 from castiron.compiler.target import Target
 
-Operand = "Value | int | float"
+__all__ = (
+    "F32", "F64", "I1", "I8", "I16", "I32", "I64", "PTR", "Function", "Loop", "Module", "Operand",
+    "Value", "element_of", "lanes_of", "literal", "mangled", "vector",
+)  # fmt: skip
 
-I1, I8, I16, I32, I64 = "i1", "i8", "i16", "i32", "i64"
-F32, F64, PTR = "float", "double", "ptr"
-
-
-def vector(lanes: int, element: str) -> str:
-    """The type of ``lanes`` elements, or the element itself for one lane."""
-    return element if lanes == 1 else f"<{lanes} x {element}>"
-
-
-def element_of(type_: str) -> str:
-    """The element type of a vector type; a scalar type is its own element."""
-    return type_.split(" x ")[1][:-1] if type_.startswith("<") else type_
-
-
-def lanes_of(type_: str) -> int:
-    """The number of lanes of a type; 1 for scalars."""
-    return int(type_[1:].split(" x ", maxsplit=1)[0]) if type_.startswith("<") else 1
-
-
-def literal(value: float | int | bool, type_: str) -> str:
-    """The text of a constant of this type; vectors become a splat."""
-    element = element_of(type_)
-    if element == F32:
-        rounded = struct.unpack("<f", struct.pack("<f", value))[0]
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
-    elif element == F64:
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    elif element == I1:
-        text = "true" if value else "false"
-    else:
-        text = str(int(value))
-    return f"splat ({element} {text})" if type_.startswith("<") else text
+Operand: TypeAlias = "Value | int | float"
 
 
 class Value:
@@ -224,7 +212,9 @@ class Function:
 
     def select(self, condition: Value, yes: Operand, no: Operand) -> Value:
         """Lane-wise ``yes if condition else no``; at least one of the two must be a value."""
-        type_ = yes.type if isinstance(yes, Value) else no.type  # type: ignore[union-attr]
+        known = yes if isinstance(yes, Value) else no
+        assert isinstance(known, Value), "one side of a select must be a value"
+        type_ = known.type
         if isinstance(no, Value) and lanes_of(no.type) > lanes_of(type_):
             type_ = no.type
         first, second = self.coerce(yes, type_), self.coerce(no, type_)
@@ -319,7 +309,7 @@ class Function:
     def load(self, type_: str, pointer: Value, size_bytes: Operand = 0, *, align: int = 0) -> Value:
         """Load at pointer + size_bytes; ``align`` defaults to the element's size."""
         place = self.offset(pointer, size_bytes)
-        return self.emit(type_, f"load {type_}, ptr {place.text}, align {align or _align(type_)}")
+        return self.emit(type_, f"load {type_}, ptr {place.text}, align {align or align_of(type_)}")
 
     def store(
         self, value: Value, pointer: Value, size_bytes: Operand = 0, *, align: int = 0
@@ -328,7 +318,7 @@ class Function:
         place = self.offset(pointer, size_bytes)
         self.statement(
             f"store {value.type} {value.text}, ptr {place.text}, "
-            f"align {align or _align(value.type)}"
+            f"align {align or align_of(value.type)}"
         )
 
     def argument(self, args: Value, index: int, type_: str = I64) -> Value:
@@ -349,11 +339,11 @@ class Function:
     ) -> Value:
         """Load only the lanes whose mask is set; the others get ``otherwise``."""
         name = f"llvm.masked.load.{mangled(type_)}.p0"
-        self.module.declare(name, type_, [f"ptr align {_align(type_)}", mask.type, type_])
+        self.module.declare(name, type_, [f"ptr align {align_of(type_)}", mask.type, type_])
         fill = literal(otherwise, type_)
         return self.emit(
             type_,
-            f"call {type_} @{name}(ptr align {_align(type_)} {pointer.text}, "
+            f"call {type_} @{name}(ptr align {align_of(type_)} {pointer.text}, "
             f"{mask.type} {mask.text}, {type_} {fill})",
         )
 
@@ -361,9 +351,9 @@ class Function:
         """Store only the lanes whose mask is set."""
         type_ = value.type
         name = f"llvm.masked.store.{mangled(type_)}.p0"
-        self.module.declare(name, "void", [type_, f"ptr align {_align(type_)}", mask.type])
+        self.module.declare(name, "void", [type_, f"ptr align {align_of(type_)}", mask.type])
         self.statement(
-            f"call void @{name}({type_} {value.text}, ptr align {_align(type_)} {pointer.text}, "
+            f"call void @{name}({type_} {value.text}, ptr align {align_of(type_)} {pointer.text}, "
             f"{mask.type} {mask.text})"
         )
 
@@ -490,16 +480,3 @@ class Module:
         parts += [self._declared[name] for name in sorted(self._declared)]
         parts.append('attributes #0 = { noinline nounwind "no-builtins" }')
         return "\n".join(parts) + "\n"
-
-
-def mangled(type_: str) -> str:
-    """The type's suffix in an overloaded intrinsic's name, such as ``v16f32``."""
-    names = {F32: "f32", F64: "f64", PTR: "p0"}
-    element = element_of(type_)
-    suffix = names.get(element, element)
-    return f"v{lanes_of(type_)}{suffix}" if type_.startswith("<") else suffix
-
-
-def _align(type_: str) -> int:
-    sizes = {F32: 4, F64: 8, PTR: 8, I1: 1, I8: 1, I16: 2, I32: 4, I64: 8, "half": 2, "bfloat": 2}
-    return sizes[element_of(type_)]

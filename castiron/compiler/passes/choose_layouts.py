@@ -16,7 +16,7 @@ import numpy as np
 
 from castiron.graph import graph as graphs
 from castiron.graph.graph import Graph, Node, Shape, TensorType
-from castiron.graph.ops.elementwise import expression_of
+from castiron.graph.ops import elementwise
 from castiron.tensor import dim as dims
 
 Perm = tuple[int, ...]
@@ -89,7 +89,7 @@ class _Walk:
             return by_op[node.op]
         if node.op in REDUCTIONS:
             return self._reduce
-        if len(node.outputs) == 1 and expression_of(node, self._graph) is not None:
+        if len(node.outputs) == 1 and elementwise.expression_of(node, self._graph) is not None:
             return self._elementwise
         return self._plain
 
@@ -267,7 +267,8 @@ class _Walk:
     def _reshaped(self, stored: str, shape: Shape) -> str:
         name = self._fresh(f"{stored}:{len(shape)}d")
         if stored in self._constants:
-            self._constants[name] = self._constants[stored].reshape(shape)
+            old = self._constants[stored]
+            self._constants[name] = old.reshape((1,) * (len(shape) - old.ndim) + old.shape)
             self._types[name] = graphs.constant_type(self._constants[name])
             return name
         self._types[name] = TensorType(self._types[stored].dtype, shape)

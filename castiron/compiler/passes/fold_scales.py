@@ -80,9 +80,11 @@ class _Rewriter:
         """(scale, shift) for each output channel that the reader applies, or None."""
         shape = self._graph.types[result].shape
         channel_axis = 1 if product.op.startswith("Conv") else -1
-        if shape is None or len(shape) < 2 or isinstance(shape[channel_axis], graphs.Dim):
+        if shape is None or len(shape) < 2:
             return None
-        channels = int(shape[channel_axis])  # type: ignore[arg-type]
+        channels = shape[channel_axis]
+        if not isinstance(channels, int):
+            return None
         if reader.op == "BatchNormalization" and reader.inputs[0] == result:
             return self._norm_affine(reader) if channel_axis == 1 else None
         if reader.op not in ("Mul", "Div", "Add", "Sub") or len(reader.inputs) != 2:
@@ -172,12 +174,14 @@ def _affine_of(
 def _scale_weights(product: Node, weights: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
     """The weights times the scale of their output channel."""
     if product.op == "Conv":
-        return weights * scale.reshape(-1, *(1 for _ in weights.shape[1:]))
+        return np.asarray(weights * scale.reshape(-1, *(1 for _ in weights.shape[1:])))
     if product.op == "ConvTranspose":
         groups = int(product.attr("group", 1))
         parts = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
         form = (groups, 1, weights.shape[1], *(1 for _ in weights.shape[2:]))
-        return (parts * scale.reshape(form)).reshape(weights.shape)
+        return np.asarray(parts * scale.reshape(form)).reshape(weights.shape)
     if product.op == "Gemm" and product.attr("transB", 0):
-        return weights * scale.reshape(-1, 1)
-    return weights * scale if weights.ndim >= 2 and weights.shape[-1] == scale.size else None
+        return np.asarray(weights * scale.reshape(-1, 1))
+    if weights.ndim < 2 or weights.shape[-1] != scale.size:
+        return None
+    return np.asarray(weights * scale)

@@ -14,7 +14,7 @@ from castiron.graph import expr as expressions
 from castiron.graph import graph as graphs
 from castiron.graph.expr import Expr
 from castiron.graph.graph import Graph, Node
-from castiron.graph.ops.elementwise import expression_of
+from castiron.graph.ops import elementwise
 
 EPILOGUE_OPS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 _MOST_TREE_NODES = 160
@@ -24,10 +24,11 @@ _MOST_INPUTS = 12
 def fuse_elementwise(graph: Graph) -> Graph:
     """The graph with every elementwise node inside an epilogue or a Fused node."""
     groups = _Groups(graph)
-    fused = [node for group in groups.all() for node in _rewrite(graph, groups, group)]
-    kept = [node for node in graph.nodes if not groups.holds(node)]
+    fused = [node for group in groups.all() for node in _rewrite(groups, group)]
     replaced = {out for node in fused for out in node.outputs}
-    kept = [node for node in kept if not set(node.outputs) <= replaced]
+    kept = [
+        node for node in graph.nodes if not groups.holds(node) and not set(node.outputs) <= replaced
+    ]
     available = [*graph.inputs, *graph.constants]
     nodes = graphs.topological([*kept, *fused], available)
     return graphs.prune(graph.replace(nodes=nodes))
@@ -52,7 +53,8 @@ class _Groups:
         self.trees = {
             id(node): tree
             for node in graph.nodes
-            if len(node.outputs) == 1 and (tree := expression_of(node, graph)) is not None
+            if len(node.outputs) == 1
+            and (tree := elementwise.expression_of(node, graph)) is not None
         }
         self._groups: list[_Group] = []
         self._group_of: dict[int, _Group] = {}
@@ -74,18 +76,20 @@ class _Groups:
         group = _Group(root, [root])
         self._group_of[id(root)] = group
         self._groups.append(group)
-        at = 0
-        while at < len(group.members):
-            for value in group.members[at].inputs:
+        for member in group.members:  # grows on the way
+            for value in member.inputs:
                 producer = self.producers.get(value)
                 if producer is not None and self._fits(group, producer):
-                    group.members.append(producer)
-                    self._group_of[id(producer)] = group
-                    if _tree_size(self.tree(group, group.root, None)) > _MOST_TREE_NODES:
-                        group.members.pop()
-                        del self._group_of[id(producer)]
-            at += 1
+                    self._take(group, producer)
         group.members.sort(key=lambda node: -self.position[id(node)])
+
+    def _take(self, group: _Group, node: Node) -> None:
+        """Add the node, unless the expression becomes too large for one kernel."""
+        group.members.append(node)
+        if _tree_size(self.tree(group, group.root, None)) > _MOST_TREE_NODES:
+            group.members.pop()
+        else:
+            self._group_of[id(node)] = group
 
     def _fits(self, group: _Group, node: Node) -> bool:
         if id(node) not in self.trees or self.holds(node) or self.is_output(node):
@@ -143,7 +147,7 @@ def _tree_size(tree: Expr) -> int:
     return 1 + sum(_tree_size(arg) for arg in tree.args)
 
 
-def _rewrite(graph: Graph, groups: _Groups, group: _Group) -> list[Node]:
+def _rewrite(groups: _Groups, group: _Group) -> list[Node]:
     """The nodes that stand for one group: an anchor with an epilogue, a Fused node, or both."""
     for anchor in _anchors(groups, group):
         for end in group.members:

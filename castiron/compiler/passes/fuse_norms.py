@@ -17,22 +17,14 @@ from castiron.graph.graph import Graph, Node
 
 def fuse_norms(graph: Graph) -> Graph:
     """The graph with every such chain replaced."""
-    match = _Matcher(graph)
-    nodes: list[Node] = []
-    replaced: dict[str, Node] = {}
-    constants, types = dict(graph.constants), dict(graph.types)
-    for node in graph.nodes:
-        found = match.chain(node)
-        if found is not None:
-            for value in (found.scale, found.bias):
-                if value and value not in constants:
-                    constants[value] = found.made[value]
-                    types[value] = graphs.constant_type(found.made[value])
-            replaced[found.output] = found.node()
-    for node in graph.nodes:
-        nodes.append(replaced.get(node.outputs[0], node))
-    changed = graph.replace(nodes=tuple(nodes), constants=constants, types=types)
-    return graphs.prune(changed)
+    matcher = _Matcher(graph)
+    found = [norm for node in graph.nodes if (norm := matcher.chain(node)) is not None]
+    made = {name: array for norm in found for name, array in norm.made.items()}
+    constants = {**graph.constants, **made}
+    types = {**graph.types, **{name: graphs.constant_type(made[name]) for name in made}}
+    replaced = {norm.output: norm.node() for norm in found}
+    nodes = tuple(replaced.get(node.outputs[0], node) for node in graph.nodes)
+    return graphs.prune(graph.replace(nodes=nodes, constants=constants, types=types))
 
 
 @dataclasses.dataclass(slots=True)
@@ -74,8 +66,11 @@ class _Matcher:
         epsilon = self._epsilon(root.inputs[0], deviation.outputs[0])
         if epsilon is None:
             return None
+        width = self._graph.shape(deviation.inputs[0])[-1]
+        if not isinstance(width, int):
+            return None
         norm = _Norm(deviation.inputs[0], node.outputs[0], epsilon, node.name)
-        self._take_scale_and_bias(norm)
+        self._take_scale_and_bias(norm, width)
         return norm
 
     def _made(self, value: str, op: str) -> Node | None:
@@ -113,9 +108,8 @@ class _Matcher:
         array = self._graph.constants.get(value)
         return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
-    def _take_scale_and_bias(self, norm: _Norm) -> None:
+    def _take_scale_and_bias(self, norm: _Norm, width: int) -> None:
         """Extend the chain by a Mul and an Add with vectors along the last axis."""
-        width = self._graph.shape(norm.data)[-1]
         for op, field in (("Mul", "scale"), ("Add", "bias")):
             vector = self._next_vector(norm.output, op, width)
             if vector is None:
@@ -128,9 +122,9 @@ class _Matcher:
             norm.made[name] = array.reshape(-1)
         if not norm.scale:
             norm.scale = f"{norm.output}:ones"
-            norm.made[norm.scale] = np.ones(int(width), np.float32)  # type: ignore[arg-type]
+            norm.made[norm.scale] = np.ones(width, np.float32)
 
-    def _next_vector(self, value: str, op: str, width: graphs.Extent) -> tuple[Node, str] | None:
+    def _next_vector(self, value: str, op: str, width: int) -> tuple[Node, str] | None:
         readers = self._consumers.get(value, [])
         if len(readers) != 1 or readers[0].op != op or value in self._graph.outputs:
             return None

@@ -56,8 +56,9 @@ def test_borders_are_those_of_numpy(mode: str) -> None:
         x = drawn(shape)
         if mode == "reflect" and any(max(p) >= n for n, p in zip(shape, _pairs(pads), strict=True)):
             continue
-        more = {"constant_values": 7} if mode == "constant" else {}
-        expected = np.pad(x, _pairs(pads), mode, **more)
+        more: dict[str, Any] = {"constant_values": 7} if mode == "constant" else {}
+        way: Any = mode
+        expected = np.pad(x, _pairs(pads), way, **more)
         check("Pad", [x], expected, {"pads": pads, "mode": mode, "value": 7.0})
 
 

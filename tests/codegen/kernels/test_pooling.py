@@ -72,8 +72,8 @@ class Case:
             return np.max(cells, axis=0) if cells else np.full(self.shape[-1], -np.inf)
         if self.op == "LpPool":
             p = self.more.get("p", 2)
-            return np.sum(np.abs(cells) ** p, axis=0) ** (1 / p)
-        return np.sum(cells, axis=0) / max(counted, 1)
+            return np.asarray(np.sum(np.abs(cells) ** p, axis=0) ** (1 / p))
+        return np.asarray(np.sum(cells, axis=0) / max(counted, 1))
 
 
 CASES = [

@@ -43,7 +43,7 @@ class Case:
 
     def expected(self, x: np.ndarray) -> np.ndarray:
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
-        attrs = {"mode": self.mode, "coordinate_transformation_mode": self.coordinates}
+        attrs: dict[str, Any] = {"mode": self.mode, "coordinate_transformation_mode": self.coordinates}
         node = helper.make_node("Resize", ["x", "r", "s", "n"], ["y"], **attrs, **self.more)
         rank = len(self.shape)
         feeds: dict[str, np.ndarray] = {
