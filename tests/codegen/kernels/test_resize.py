@@ -43,7 +43,10 @@ class Case:
 
     def expected(self, x: np.ndarray) -> np.ndarray:
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
-        attrs: dict[str, Any] = {"mode": self.mode, "coordinate_transformation_mode": self.coordinates}
+        attrs: dict[str, Any] = {
+            "mode": self.mode,
+            "coordinate_transformation_mode": self.coordinates,
+        }
         node = helper.make_node("Resize", ["x", "r", "s", "n"], ["y"], **attrs, **self.more)
         rank = len(self.shape)
         feeds: dict[str, np.ndarray] = {
@@ -64,7 +67,8 @@ class Case:
             [helper.make_tensor_value_info("y", kind, None)],
         )  # fmt: skip
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
-        return np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])
+        answer: Any = ReferenceEvaluator(model).run(None, feeds)
+        return np.asarray(answer[0])
 
     def graph(self) -> Graph:
         rank = len(self.shape)
