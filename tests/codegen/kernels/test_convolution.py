@@ -10,6 +10,7 @@ import pytest
 from castiron.compiler import target as targets
 from castiron.compiler.codegen import assemble
 from castiron.compiler.codegen.kernels import convolution
+from castiron.graph import expr
 from tests.codegen import runner
 from tests.codegen.kernels import windows
 from tests.codegen.kernels.windows import HEAVY, LIGHT, Windows
@@ -86,6 +87,27 @@ def test_weights_of_run_time_give_the_same_result(case: Windows, target: targets
     dynamic = dataclasses.replace(case, constants="")
     assert "pack_weights" in windows.kernels_of(dynamic, target)
     assert dynamic.error(target) < 2e-6
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Windows((1, 7, 9, 8), 20),
+        Windows((1, 7, 9, 8), 20, (1, 1), pads=NONE),
+        Windows((1, 8, 9, 20), 20, group=20),
+        Windows((1, 8, 9, 16), 16),
+    ],
+    ids=str,
+)
+def test_layers_that_differ_in_constants_share_a_kernel(case: Windows) -> None:
+    symbols = set()
+    for scale in (1.7, -0.3):
+        scaled = expr.apply("mul", windows.X[0], expr.const(scale, "float32"))
+        capped = expr.apply("min", expr.apply("add", scaled, windows.X[1]), windows.X[2])
+        own = dataclasses.replace(case, epilogue=capped)
+        assert own.error(targets.host()) < 5e-6
+        symbols.add(windows.kernels_of(own, targets.host()))
+    assert len(symbols) == 1
 
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])

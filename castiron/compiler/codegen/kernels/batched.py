@@ -56,11 +56,13 @@ class Product:
 
 def lower(product: Product, target: Target) -> step.Step:
     """The product as one step."""
+    reads = [step.Read(value) for value in product.extras]
+    epilogue, extras = epilogues.lifted(product.epilogue, reads)
     micro = tiles.Micro(
         element=product.element,
         partial_b=target.has_masked_ops,
         strided_a=product.a_strides[1] != tiles.Micro(product.element).size_bytes,
-        epilogue=product.epilogue,
+        epilogue=epilogue,
     )
     rows, depth, columns = product.size
     size = micro.size_bytes
@@ -76,7 +78,7 @@ def lower(product: Product, target: Target) -> step.Step:
         name=product.name,
         kernel=_kernel(target, micro, len(product.axes), (rows, columns)),
         operands=(
-            product.a, product.b, product.output, *(step.Read(value) for value in product.extras),
+            product.a, product.b, product.output, *extras,
         ),
         params=(
             rows, depth, columns, *product.a_strides, *product.b_strides,

@@ -89,6 +89,7 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     """The convolution as one step."""
     geometry, bias = convolution.geometry, convolution.bias
     lanes = target.vector_lanes_f32
+    epilogue, extras = epilogues.lifted(convolution.epilogue, convolution.extras)
     tile = (1, 8) if geometry.rows.output == 1 else (2, 4)
     shape = Shape(
         rows=_numbers(geometry.rows),
@@ -98,7 +99,7 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
         has_edges=not geometry.columns.is_inside,
         masked=geometry.channels < lanes,
         has_bias=bias is not None,
-        epilogue=convolution.epilogue,
+        epilogue=epilogue,
     )
     spans = shape.span(*shape.tile)
     pixel = geometry.channels * 4
@@ -112,7 +113,7 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
             convolution.input,
             step.Packed(_pack(convolution.weights, bias, lanes)),
             convolution.output,
-            *convolution.extras,
+            *extras,
         ),
         params=(
             geometry.rows.size, geometry.columns.size, geometry.rows.output,
@@ -212,6 +213,9 @@ class _Tile:
         self.steps = {n: at["pixel"] * n for n in range(self.spans[1])}
         self.y_steps = {n: at["y_pixel"] * n for n in range(self.size[1])}
         last = f.maximum(at["channels"] - self.lanes, 0)
+        if self.shape.epilogue:
+            pointers = [at[f"e{n}"] for n in range(len(self.shape.epilogue.kinds))]
+            self.extras = epilogues.loaded(f, self.shape.epilogue, pointers, self.lanes)
         stride = (self.shape.taps + self.shape.has_bias) * self.lanes * 4
         with f.loop(0, at["channels"], self.lanes, carry=[at["weights"]]) as turn:
             start = f.minimum(turn.index, last) << 2
@@ -294,8 +298,7 @@ class _Tile:
             below = at["y_row"] * row if row else 0
             across = self.y_steps[column] + start if column else start
             if epilogue:
-                extras = [at[f"e{n}"] for n in range(len(epilogue.kinds))]
-                pointers = self._extras(epilogue, extras, (below, across, start))
+                pointers = self._extras(epilogue, self.extras, (below, across, start))
                 value = epilogues.apply(f, epilogue, value, (pointers, self.tail))
             place = f.offset(f.offset(at["c"], below), across)
             if self.tail is None:

@@ -65,9 +65,8 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     """The convolution as one step."""
     geometry, weights = convolution.geometry, convolution.weights
     depth = depth_of(geometry)
-    micro = tiles.Micro(
-        nested=True, has_bias=convolution.bias is not None, epilogue=convolution.epilogue
-    )
+    epilogue, extras = epilogues.lifted(convolution.epilogue, convolution.extras)
+    micro = tiles.Micro(nested=True, has_bias=convolution.bias is not None, epilogue=epilogue)
     run = geometry.columns.output
     columns = columns_of(geometry, target)
     cut = divide(geometry, columns, target)
@@ -88,7 +87,7 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     return step.Step(
         name=convolution.name,
         kernel=_kernel(target, micro, columns, (strips, is_padded)),
-        operands=(*operands, *convolution.extras),
+        operands=(*operands, *extras),
         params=_params(convolution, columns, cut, is_padded),
         units=dim.product([geometry.batch, cut.bands, cut.groups]),
         scratch_bytes=_scratch(geometry, cut) if is_padded else 0,

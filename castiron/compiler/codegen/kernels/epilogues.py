@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from castiron.compiler.codegen import loop as language
 from castiron.compiler.codegen import pointwise, step
 from castiron.compiler.codegen.loop import I64, PTR, Function, Module, Value
@@ -26,6 +28,14 @@ _LIGHT = frozenset(
     " equal and or not div".split()
 )
 _MOST_LIGHT = 12
+# Operations whose constant operands may as well come from memory, constants that are so common
+# that they stay in the text, and how many of the others leave it.
+_LIFTED = ("add", "sub", "mul", "min", "max")
+_USUAL = (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0)
+_MOST_LIFTED = 8
+
+
+Operand = step.Read | step.Packed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,6 +70,46 @@ def _weight(expression: Expr) -> int:
     return own + sum(_weight(arg) for arg in expression.args)
 
 
+def lifted(
+    epilogue: Epilogue | None, operands: Sequence[Operand]
+) -> tuple[Epilogue | None, tuple[Operand, ...]]:
+    """The epilogue with its uncommon constants as scalars in memory, and all it reads.
+
+    Layers that differ in such constants only then share one kernel.
+    """
+    if epilogue is None:
+        return None, tuple(operands)
+    found: list[float] = []
+    expression = _without_constants(epilogue.expression, len(operands) + 1, found)
+    kinds = (*epilogue.kinds, *(SCALAR for _ in found))
+    scalars = (step.Packed(np.array([value], np.float32)) for value in found)
+    return Epilogue(expression, kinds), (*operands, *scalars)
+
+
+def _without_constants(expression: Expr, first: int, found: list[float]) -> Expr:
+    """The expression with constants replaced by inputs ``first``, ``first + 1``..."""
+    args = []
+    for arg in expression.args:
+        is_constant = arg.op == "const" and arg.dtype == "float32" and arg.value not in _USUAL
+        if is_constant and expression.op in _LIFTED and len(found) < _MOST_LIFTED:
+            found.append(float(arg.value))
+            args.append(expr.input_(first + len(found) - 1, "float32"))
+        else:
+            args.append(_without_constants(arg, first, found))
+    return dataclasses.replace(expression, args=tuple(args))
+
+
+def loaded(f: Function, epilogue: Epilogue, pointers: Sequence[Value], lanes: int) -> list[Value]:
+    """The pointers with every scalar already read into a register, for ``apply`` to use."""
+    dtypes_ = _dtypes(epilogue)
+    found = []
+    for number, (kind, pointer) in enumerate(zip(epilogue.kinds, pointers, strict=True), 1):
+        element = dtypes.named(dtypes_.get(number, "float32")).llvm
+        is_scalar = kind == SCALAR
+        found.append(f.splat(f.load(element, pointer), lanes) if is_scalar else pointer)
+    return found
+
+
 def _dtypes(epilogue: Epilogue) -> dict[int, str]:
     """Input index to the dtype that the expression reads it as."""
     found: dict[int, str] = {}
@@ -90,7 +140,10 @@ def places(
 def apply(
     f: Function, epilogue: Epilogue, value: Value, where: tuple[Sequence[Value], Value | None]
 ) -> Value:
-    """The epilogue of one vector; ``where`` is (pointer of each tensor, mask or None)."""
+    """The epilogue of one vector; ``where`` is (pointer of each tensor, mask or None).
+
+    In place of a pointer there may be a vector that was read before.
+    """
     pointers, mask = where
     lanes = language.lanes_of(value.type)
     inputs = [value]
@@ -103,6 +156,8 @@ def apply(
 
 def _read(f: Function, kind: str, pointer: Value, how: tuple[str, int, Value | None]) -> Value:
     element, lanes, mask = how
+    if pointer.type != PTR:
+        return pointer
     if kind == SCALAR:
         return f.splat(f.load(element, pointer), lanes)
     type_ = language.vector(lanes, element)
@@ -125,6 +180,7 @@ def finisher(module: Module, epilogue: Epilogue, label: str, element: str) -> Fu
         rows = f.select(is_dense, 1, rows)
     lanes = module.target.vector_lanes_f32 * 4 // size
     type_ = language.vector(lanes, element)
+    tensors = loaded(f, epilogue, tensors, lanes)
     whole = columns - columns % lanes
     with f.loop(0, rows) as row:
         start = row.index * c_row

@@ -64,11 +64,13 @@ def element_of(array: np.ndarray) -> str:
 def lower(product: Product, target: Target) -> step.Step:
     """The product as one step."""
     depth, count = product.matrix.shape
+    reads = [step.Read(value) for value in product.extras]
+    epilogue, extras = epilogues.lifted(product.epilogue, reads)
     micro = tiles.Micro(
         element=element_of(product.matrix),
         has_bias=product.bias is not None,
         strided_a=product.a_step != product.matrix.itemsize,
-        epilogue=product.epilogue,
+        epilogue=epilogue,
     )
     run = None if isinstance(product.rows, Dim) else product.rows
     columns = packing.columns(count, target, micro.element, rows=run, is_cold=run is not None)
@@ -87,7 +89,7 @@ def lower(product: Product, target: Target) -> step.Step:
     ]
     if product.bias is not None:
         operands.append(step.Packed(packing.pack_vector(product.bias, columns)))
-    operands += [step.Read(value) for value in product.extras]
+    operands += extras
     return step.Step(
         name=product.name,
         kernel=_kernel(target, micro, columns, strips),

@@ -209,13 +209,16 @@ class _Strip:
         """Epilogue (unless it is left to a pass of its own) and stores, row by row."""
         f, micro, step = self.f, self.micro, self.lanes * self.micro.size_bytes
         inline = micro.epilogue if epilogues.is_light(micro.epilogue) else None
+        if inline:
+            tensors = [self.at[f"e{n}"] for n in range(len(inline.kinds))]
+            tensors = epilogues.loaded(f, inline, tensors, self.lanes)
         offset: Value | int = 0
         for row in range(self.rows):
             for vector in range(self.width.vectors):
                 value = sums[row * self.width.vectors + vector]
                 mask = self.mask if self.is_partial(vector) else None
                 if inline:
-                    pointers = self.extras(inline, offset, vector * step)
+                    pointers = epilogues.places(f, inline, tensors, (offset, vector * step))
                     value = epilogues.apply(f, inline, value, (pointers, mask))
                 place = f.offset(f.offset(self.at["c"], offset), vector * step)
                 if mask is None:
@@ -224,11 +227,6 @@ class _Strip:
                     f.masked_store(value, place, mask)
             if row + 1 < self.rows:
                 offset = self.at["c_row"] * (row + 1)
-
-    def extras(self, epilogue: epilogues.Epilogue, row: Value | int, column: int) -> list[Value]:
-        return epilogues.places(
-            self.f, epilogue, [self.at[f"e{n}"] for n in range(len(epilogue.kinds))], (row, column)
-        )
 
 
 def strip(module: Module, micro: Micro, width: Width, rows: int) -> Function:

@@ -98,6 +98,8 @@ class Cut:
 def lower(convolution: Convolution, target: Target) -> step.Step:
     """The convolution as one step."""
     geometry, outputs = convolution.geometry, convolution.outputs
+    reads = [step.Read(value) for value in convolution.extras]
+    epilogue, extras = epilogues.lifted(convolution.epilogue, reads)
     tile_rows = dim.ceildiv(geometry.rows.output, outputs)
     tile_columns = dim.ceildiv(geometry.columns.output, outputs)
     count = dim.product([geometry.batch, tile_rows, tile_columns])
@@ -117,13 +119,18 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     ]
     if convolution.bias is not None:
         operands.append(step.Packed(np.ascontiguousarray(convolution.bias, np.float32)))
-    operands += [step.Read(value) for value in convolution.extras]
+    operands += extras
     products = (outputs + 2) ** 2
     rows = (products * (geometry.channels + padded + 2 * _PADDING) + 2 * _PADDING) * 4
     pixels = dim.product([geometry.batch, geometry.rows.output, geometry.columns.output])
     return step.Step(
         name=convolution.name,
-        kernel=_kernel(target, convolution, columns, packing.runs(count, cut.blocks)),
+        kernel=_kernel(
+            target,
+            (outputs, convolution.bias is not None, epilogue),
+            columns,
+            packing.runs(count, cut.blocks),
+        ),
         operands=tuple(operands),
         params=(
             geometry.rows.size, geometry.columns.size,
@@ -165,19 +172,20 @@ def _divide(geometry: Geometry, outputs: int, count: Extent, columns: packing.Co
     return Cut(most, blocks, groups)
 
 
+_Shape = tuple[int, bool, epilogues.Epilogue | None]  # outputs, whether there is a bias
+
+
 def _kernel(
     target: Target,
-    convolution: Convolution,
+    shape: _Shape,
     columns: packing.Columns,
     runs: tuple[int, ...] | None,
 ) -> step.Kernel:
-    epilogue = convolution.epilogue
-    has_bias = convolution.bias is not None
+    outputs, has_bias, epilogue = shape
     strips = packing.strips(target, columns, runs)
     marks = f"{packing.tag(strips)}{'b' if has_bias else ''}{epilogues.tag(epilogue)}"
-    symbol = f"winograd{convolution.outputs}_{marks}"
+    symbol = f"winograd{outputs}_{marks}"
     module = Module(target)
-    shape = (convolution.outputs, has_bias, epilogue)
     _Kernel(module, symbol, columns, (shape, strips)).write()
     return step.Kernel(symbol, module.text())
 
@@ -246,6 +254,9 @@ class _Output:
         type_ = language.vector(self.lanes, F32)
         size = self.outputs + 2
         last = at["filters"] - self.lanes
+        if self.epilogue:
+            pointers = [at[f"e{n}"] for n in range(len(self.epilogue.kinds))]
+            self.extras = epilogues.loaded(f, self.epilogue, pointers, self.lanes)
         with f.loop(0, at["filters"], self.lanes) as turn:
             start = f.minimum(turn.index, last) << 2
             place = f.offset(at["m"], start)
@@ -281,7 +292,7 @@ class _Output:
         if self.epilogue:
             pointers = []
             for n, kind in enumerate(self.epilogue.kinds):
-                pointer = at[f"e{n}"]
+                pointer = self.extras[n]
                 if kind == epilogues.FULL:
                     pointer = f.offset(f.offset(pointer, below), across)
                 elif kind == epilogues.VECTOR:
@@ -305,7 +316,7 @@ class _Kernel:
         module: Module,
         symbol: str,
         columns: packing.Columns,
-        text: tuple[tuple[int, bool, epilogues.Epilogue | None], tuple[tiles.Strips, ...]],
+        text: tuple[_Shape, tuple[tiles.Strips, ...]],
     ) -> None:
         (self.outputs, self.has_bias, self.epilogue), strips = text
         self.products = (self.outputs + 2) ** 2
@@ -437,7 +448,11 @@ class _Kernel:
         if self.has_bias:
             now["bias"] = f.offset(at["bias"], first * 4)
         for n, kind in enumerate(self.kinds):
-            moves = {epilogues.FULL: down, epilogues.VECTOR: first * 4, epilogues.SCALAR: 0}
+            moves: dict[str, Value | int] = {
+                epilogues.FULL: down,
+                epilogues.VECTOR: first * 4,
+                epilogues.SCALAR: 0,
+            }
             now[f"e{n}"] = f.offset(at[f"e{n}"], moves[kind])
         whole = now["rows"].equals(self.outputs) & now["columns"].equals(self.outputs)
         for partial, store in self.stores.items():
