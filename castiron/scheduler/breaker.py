@@ -98,7 +98,8 @@ class Breaker:
         self._answered += is_good
         self._failed += not is_good
         total = self._answered + self._failed
-        if total >= self._given.min_requests and self._failed >= self._given.failure_share * total:
+        is_bad = self._failed >= self._given.failure_share * total
+        if is_bad and not is_good and total >= self._given.min_requests:
             self._open(now)
 
     def _open(self, now: int) -> None:

@@ -91,9 +91,9 @@ class Lane:
         """When the request would be answered if it came now; ``now`` if nothing is known yet."""
         if not self.costs.num_seen:
             return now
-        ahead = self._waiting.num_ahead(self._waiting.urgency(asked, now))
-        rows = asked.rows
-        if ahead:
+        rows, ahead = asked.rows, 0
+        if self._waiting:
+            ahead = self._waiting.num_ahead(self._waiting.urgency(asked, now))
             rows += ahead * self._waiting.rows // len(self._waiting)
         each = self.limit.rows if self.is_merging else max(1, rows // (ahead + 1))
         return now + self._running_ns(now) + self.costs.total_ns(rows, each)
@@ -368,16 +368,16 @@ class Lane:
         self.held_bytes -= asked.size_bytes
 
     def _set_timer(self, asked: Request, now: int) -> None:
-        rises_ns = self._waiting.rises_ns(asked, now) if asked.waiting else None
-        if rises_ns is None or rises_ns > asked.deadline_ns:
-            rises_ns = asked.deadline_ns
-        self._timers.add(rises_ns, asked)
+        rises = self._waiting.rises_ns(asked, now) if asked.waiting else asked.deadline_ns
+        self._timers.add(rises, asked)
 
     def _running_ns(self, now: int) -> int:
         """How long until what runs now is over."""
         if not self._batches:
             return 0
-        total_ns = sum(self.costs.run_ns(formed.rows) for formed in self._batches)
+        total_ns = 0
+        for formed in self._batches:
+            total_ns += self.costs.run_ns(formed.rows)
         begun_ns = max(self._last_end_ns, self._batches[0].formed_ns)
         return max(0, total_ns - (now - begun_ns))
 

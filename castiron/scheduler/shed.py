@@ -18,8 +18,8 @@ class Shedder:
     def __init__(self, marks: settings.Marks, num_classes: int) -> None:
         assert 0 < marks.low <= marks.high <= 1, marks
         step = (1 - marks.high) / max(1, num_classes - 1)
-        self._highs = [1 - step * number for number in range(num_classes)]
-        self._lows = [high - (marks.high - marks.low) for high in self._highs]
+        self._highs = [round(1 - step * number, 9) for number in range(num_classes)]
+        self._lows = [round(high - (marks.high - marks.low), 9) for high in self._highs]
         self._is_shut = [False] * num_classes
 
     @property

@@ -40,10 +40,12 @@ class Timers:
 
     def due(self, now: int) -> Request | None:
         """Take out one request whose time has come."""
-        at_ns = self.next_ns
-        if at_ns is None or at_ns > now:
-            return None
-        return self._held[heappop(self._heap)[1]]
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            entry = heappop(heap)
+            if self._is_live(entry):
+                return self._held[entry[1]]
+        return None
 
     def clear(self) -> None:
         """Drop the settled, when the heap has grown to more than twice what is held."""

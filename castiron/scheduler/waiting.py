@@ -46,12 +46,13 @@ class Waiting:
             return level, request.deadline_ns
         return 0, request.arrival_ns
 
-    def rises_ns(self, request: Request, now: int) -> int | None:
-        """When the request rises to its next level; None for one that is on the last."""
-        if self.urgency(request, now)[0] == 0:
-            return None
-        waited = now - request.arrival_ns
-        return request.arrival_ns + (waited // self._ageing_ns + 1) * self._ageing_ns
+    def rises_ns(self, request: Request, now: int) -> int:
+        """When the request rises to its next level; its deadline when it does not before that."""
+        age_ns = self._ageing_ns
+        rises_ns = request.arrival_ns + ((now - request.arrival_ns) // age_ns + 1) * age_ns
+        if rises_ns >= request.deadline_ns or self.urgency(request, now)[0] == 0:
+            return request.deadline_ns
+        return rises_ns
 
     def add(self, part: Part, now: int) -> None:
         """Put the part where it belongs now."""

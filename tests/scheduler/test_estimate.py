@@ -1,0 +1,56 @@
+"""What is learnt about the time that runs take."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, strategies
+
+from castiron.scheduler.estimate import Estimate
+
+
+def learnt(batch_ns: int, row_ns: int, sizes: list[int], jitter: float = 0.0) -> Estimate:
+    dice, costs = random.Random(1), Estimate()
+    for rows in sizes:
+        costs.observe(rows, int((batch_ns + row_ns * rows) * (1 + jitter * dice.uniform(-1, 1))))
+    return costs
+
+
+def test_a_batch_and_its_rows_are_told_apart() -> None:
+    costs = learnt(50_000, 2_000, [1, 3, 8, 2, 5] * 10, jitter=0.01)
+    assert costs.batch_ns == pytest.approx(50_000, rel=0.05)
+    assert costs.row_ns == pytest.approx(2_000, rel=0.2)
+    assert costs.total_ns(20, 8) == pytest.approx(3 * 50_000 + 20 * 2_000, rel=0.05)
+
+
+def test_runs_of_one_size_only_are_read_hopefully() -> None:
+    costs = learnt(50_000, 10_000, [1] * 30)
+    assert costs.run_ns(8) == pytest.approx(60_000, abs=1)
+
+
+def test_it_follows_a_model_that_became_slower() -> None:
+    costs = learnt(10_000, 0, [1] * 100)
+    for _ in range(30):
+        costs.observe(1, 50_000)
+    assert costs.run_ns(1) > 45_000
+
+
+def test_rows_are_called_dearer_only_where_both_sizes_were_seen() -> None:
+    costs = learnt(80_000, 0, [8, 16] * 5)
+    assert costs.is_dearer(8, than=16)
+    assert not costs.is_dearer(4, than=16)
+    assert not learnt(0, 1000, [8, 16] * 5).is_dearer(8, than=16)
+
+
+@given(
+    strategies.lists(strategies.tuples(strategies.integers(0, 64), strategies.integers(0, 10**9)))
+)
+def test_no_time_is_ever_negative(seen: list[tuple[int, int]]) -> None:
+    costs = Estimate()
+    for rows, time_ns in seen:
+        costs.observe(rows, time_ns)
+    assert costs.row_ns >= 0
+    assert costs.batch_ns >= -1e-3
+    assert costs.run_ns(1) >= 0
+    assert costs.total_ns(100, 8) >= 0
