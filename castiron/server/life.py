@@ -59,12 +59,12 @@ def serve(
 def _keep_large_memory() -> None:
     """Let bodies reuse memory: fresh pages for each cost more than all else about a large one.
 
-    Blocks up to 32 MB come from the heap, of which up to 256 MB stay when free.
+    Blocks up to 32 MB come from the heap, of which up to 64 MB stay when free.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:  # glibc
         set_option(_M_MMAP_THRESHOLD, 32 << 20)
-        set_option(_M_TRIM_THRESHOLD, 256 << 20)
+        set_option(_M_TRIM_THRESHOLD, 64 << 20)
 
 
 def _listen(settings: server_settings.Settings) -> socket.socket:
@@ -194,11 +194,9 @@ def _settled(task: asyncio.Task[None]) -> None:
     if task.cancelled():
         return
     task.result()
-    # Models stay for long: later collections need not look at them. What requests leave behind is
-    # nearly all freed by counting, so that collections may be rare.
+    # Models stay for long: later collections need not look at them.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def log_to_stderr(level: str = "INFO") -> None:

@@ -91,7 +91,7 @@ class Run:
         self._future: asyncio.Future[reply.Reply] = asyncio.get_running_loop().create_future()
         self.begun = False
         self.is_over = False
-        self.on_over: Callable[[], None] = lambda: None
+        self.on_over: Callable[[], None] = _nothing
 
     async def result(
         self, turns: Turns, time_left_s: float, connection: edge.Edge | None
@@ -111,7 +111,7 @@ class Run:
                 connection.on_gone = None
             if not self.begun:
                 turns.withdraw(self)
-                self.is_over = True
+                self._let_go()
 
     @property
     def is_abandoned(self) -> bool:
@@ -142,7 +142,6 @@ class Run:
         """The work is over; outputs are read now, since they may go back to the pool after."""
         assert self._turns is not None
         self._version.in_flight -= 1
-        self.is_over = True
         if error is None:
             self._observe(time.perf_counter())
         if self._future.done():
@@ -152,9 +151,16 @@ class Run:
         else:
             assert outputs is not None
             self._answer(outputs)
-        self._inputs = {}
-        self.on_over()
+        self._let_go()
         self._turns.done()
+
+    def _let_go(self) -> None:
+        """Report the end, and hold nothing any more: tensors must not wait for a collection."""
+        self.is_over = True
+        on_over, self.on_over = self.on_over, _nothing
+        self._inputs = {}
+        self._render = _nothing_to_render
+        on_over()
 
     def _answer(self, outputs: Mapping[str, np.ndarray]) -> None:
         try:
@@ -173,3 +179,11 @@ class Run:
 
 def _late() -> Exception:
     return status.Refusal(504, "the answer was not ready in the time allowed", status.TIMEOUT)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nothing_to_render(outputs: Mapping[str, np.ndarray]) -> reply.Reply:
+    raise AssertionError(f"the run is over: {list(outputs)}")

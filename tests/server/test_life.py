@@ -273,6 +273,23 @@ def test_an_upgrade_that_nobody_speaks_is_ignored(tmp_path: Path) -> None:
         assert server.send(head + upgrade + body).startswith(b"HTTP/1.1 200 ")
 
 
+def test_memory_stays_flat_over_many_large_requests(tmp_path: Path) -> None:
+    models = {"m/1/model.cast": "identity_uint8"}
+    with live.serving(tmp_path, models) as server:
+        size = 4 << 20
+        x = {"name": "x", "datatype": "UINT8", "shape": [size],
+             "parameters": {"binary_data_size": size}}  # fmt: skip
+        head = json.dumps({"inputs": [x], "parameters": {"binary_data_output": True}}).encode()
+        length = {"Inference-Header-Content-Length": str(len(head))}
+        sent = head + bytes(size)
+        resident: list[int] = []
+        for _ in range(40):
+            assert server.ask("POST", "/v2/models/m/infer", sent, length)[0] == 200
+            status = Path(f"/proc/{server.process.pid}/status").read_text()
+            resident.append(int(status.split("VmRSS:")[1].split()[0]) >> 10)
+        assert max(resident) - resident[4] < 3 * (size >> 20), resident
+
+
 def test_readiness_tells_what_is_missing(tmp_path: Path) -> None:
     models = {**SLOW, "bad/1/model.cast": "nothing of ours"}
     with live.serving(tmp_path / "some", models) as server:
