@@ -18,10 +18,16 @@ def global_pool(rewriter: Rewriter, node: Node) -> Answer:
     shape = rewriter.shape(node.inputs[0])
     if shape is None:
         return None
-    op = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}[node.op]
+    op = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}.get(node.op)
+    if op is None:
+        op = {1: "ReduceL1", 2: "ReduceL2"}.get(node.attr("p", 2))
+    if op is None:
+        return None
     attrs = {"axes": tuple(range(2, len(shape))), "keepdims": 1}
-    if len(shape) == 2:
+    if len(shape) == 2 and node.op != "GlobalLpPool":
         return node.inputs[0]
+    if len(shape) == 2:
+        return Node("Abs", node.inputs, node.outputs, {}, node.name)
     return Node(op, node.inputs, node.outputs, attrs, node.name)
 
 
@@ -174,7 +180,8 @@ def blocks(rewriter: Rewriter, node: Node) -> Answer:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "GlobalAveragePool": (global_pool,), "GlobalMaxPool": (global_pool,), "Max": (chain,),
+    "GlobalAveragePool": (global_pool,), "GlobalMaxPool": (global_pool,),
+    "GlobalLpPool": (global_pool,), "Max": (chain,),
     "Min": (chain,), "Sum": (chain,), "Mean": (chain,), "Einsum": (einsum,),
     "DepthToSpace": (blocks,), "SpaceToDepth": (blocks,),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",

@@ -161,6 +161,22 @@ def test_scatter_nd_changes_rows_in_order(reduction: str) -> None:
     check("ScatterND", [data, tuples, updates], expected, {"reduction": reduction})
 
 
+def test_scatter_works_where_the_data_lie() -> None:
+    data, tuples, updates = drawn((4, 6)), np.array([[1], [3], [1]]), drawn((3, 6))
+    expected = data.copy()
+    expected[[1, 3, 1]] = updates
+    graph = make("ScatterND", [data, tuples, updates], expected, {})
+    for target in RUNNABLE:
+        lowered = families.lower(graph.nodes[0], graph, target)
+        assert lowered.steps[0].in_place == ((0, 1),)
+        shared = runner.Runner(lowered, graph, target)
+        for name, array in (("x0", data), ("x1", tuples), ("x2", updates)):
+            shared.give(name, array)
+        shared.memory["y"] = shared.memory["x0"]
+        shared.run()
+        assert np.array_equal(shared.take("y"), expected)
+
+
 @pytest.mark.parametrize("k", [-7, -1, 0, 2, 9])
 def test_triangles_are_those_of_numpy(k: int) -> None:
     for dtype in ("float32", "bool"):

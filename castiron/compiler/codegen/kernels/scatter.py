@@ -6,6 +6,8 @@ applied one after the other by one thread, because the same place may be hit twi
 
 from __future__ import annotations
 
+import dataclasses
+
 from castiron.compiler.codegen import step, vectors
 from castiron.compiler.codegen.kernels import gather, strided
 from castiron.compiler.codegen.kernels.strided import Axis
@@ -46,6 +48,7 @@ def lower(node: Node, graph: Graph, target: Target) -> step.Lowered:
     read, write = step.Read(node.inputs[0]), step.Write(node.outputs[0])
     name = node.name or node.op
     copy = strided.copy_step(name, write, read, axes, size, target)
+    copy = dataclasses.replace(copy, in_place=((0, 1),))
     build = _elements if node.op == "ScatterElements" else _tuples
     return step.Lowered(steps=(copy, build(node, graph, target)))
 

@@ -266,7 +266,9 @@ def _text(rows: _Rows, target: Target) -> str:
     num = rows.outer + rows.is_cut
     table = [[f.argument(args, 6 + 3 * axis + k) for axis in range(num)] for k in range(3)]
     odometer = Odometer(f, table[0], [table[2], table[1]])
-    with f.loop(begin, end, carry=odometer.start(begin, [to, source])) as unit:
+    # A step that may work in place and does has nothing to move.
+    last = f.select(to.equals(source), begin, end)
+    with f.loop(begin, last, carry=odometer.start(begin, [to, source])) as unit:
         place, origin = unit.carried[-2:]
         length = count
         if rows.is_cut:
