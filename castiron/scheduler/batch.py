@@ -56,13 +56,14 @@ class Part:
 class Batch:
     """Parts that run together, most urgent first, each of another request."""
 
-    __slots__ = ("formed_ns", "launched_ns", "parts", "rows")
+    __slots__ = ("formed_ns", "launch_ns", "launched_ns", "parts", "rows")
 
     def __init__(self, parts: list[Part], formed_ns: int) -> None:
         self.parts = parts
         self.rows = sum(part.end - part.begin for part in parts)
         self.formed_ns = formed_ns
         self.launched_ns = 0
+        self.launch_ns = 0  # what the launch took
 
     def __repr__(self) -> str:
         return f"Batch({self.parts})"

@@ -8,6 +8,10 @@ could have been answered is the worse mistake. ``lane.py`` foresees waiting time
 from __future__ import annotations
 
 _WEIGHT = 0.1  # of the newest run: the last twenty decide
+# One run that was held up by chance must not make requests be refused; many of them do.
+_NUM_FIRST = 5
+_MOST_TIMES = 4
+_MOST_MORE_NS = 1_000_000
 _MIN_VARIANCE = 0.01  # in rows squared; under it all runs had the same size
 
 
@@ -37,6 +41,8 @@ class Estimate:
 
     def observe(self, rows: int, time_ns: int) -> None:
         """One run of ``rows`` rows took so long."""
+        if self.num_seen >= _NUM_FIRST:
+            time_ns = min(time_ns, _MOST_TIMES * self.run_ns(rows) + _MOST_MORE_NS)
         self.num_seen += 1
         weight = max(_WEIGHT, 1.0 / self.num_seen)
         ahead, late = rows - self._rows, time_ns - self._time

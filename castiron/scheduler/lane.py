@@ -20,7 +20,7 @@ class Lane:
     """
 
     __slots__ = (
-        "_batches", "_cohorts", "_hold_ns", "_last_end_ns", "_settings", "_settled", "_timers",
+        "_batches", "_hold_ns", "_last_end_ns", "_settings", "_settled", "_timers",
         "_waiting", "costs", "held", "held_bytes", "held_rows", "is_closed", "is_merging", "limit",
         "shedder",
     )  # fmt: skip
@@ -32,7 +32,6 @@ class Lane:
         self._timers = timers.Timers(self.held)
         self._batches: list[Batch] = []
         self._settled: list[Request] = []
-        self._cohorts = 0
         self._hold_ns = 0
         self._last_end_ns = 0
         self.shedder = shed.Shedder(given.marks, given.num_classes)
@@ -177,14 +176,16 @@ class Lane:
         self._batches.append(formed)
         return formed
 
-    def launch(self, formed: Batch, now: int) -> bool:
+    def launch(self, formed: Batch, now: int, free_ns: int = 0) -> bool:
         """The run is about to begin; parts that nobody waits for any more leave the batch.
 
         For callers that hold a batch between ``next_batch`` and its run, and who want launch
-        latency to count. False: nobody is left, the batch is over, and must not be run.
+        latency to count; ``free_ns`` is since when there was nothing else for it to wait for.
+        False: nobody is left, the batch is over, and must not be run.
         """
         self.expire(now)
         formed.launched_ns = now
+        formed.launch_ns = max(0, now - max(formed.formed_ns, self._last_end_ns, free_ns))
         gone = [part for part in formed.parts if part.request.outcome]
         if not gone:
             return True
@@ -243,9 +244,11 @@ class Lane:
     def _learn(self, formed: Batch, now: int) -> None:
         since_ns = formed.launched_ns or formed.formed_ns
         self.costs.observe(formed.rows, now - max(since_ns, self._last_end_ns))
-        oldest_ns = min(part.request.arrival_ns for part in formed.parts)
-        launch_ns = formed.launched_ns - formed.formed_ns if formed.launched_ns else 0
-        self.limit.observe(launch_ns, formed.formed_ns - oldest_ns, self.costs)
+        queue_ns = 0
+        for part in formed.parts:
+            if part.begin == 0 and part.cohort is None:  # else it waited for runs of its own
+                queue_ns = max(queue_ns, formed.formed_ns - part.request.arrival_ns)
+        self.limit.observe(formed.launch_ns, queue_ns, self.costs)
 
     def _ran(self, formed: Batch, ran: Ran, now: int) -> None:
         parts = formed.parts
@@ -279,11 +282,11 @@ class Lane:
 
     def _again(self, parts: list[Part], now: int) -> None:
         """Let parts wait for another run, which they share with no others."""
-        self._cohorts += 1
+        cohort = object()
         for part in parts:
             self._leave(part)
             if not part.request.outcome:
-                part.cohort = ("again", self._cohorts)
+                part.cohort = cohort
                 self._waiting.add(part, now)
                 self._set_timer(part.request, now)
 

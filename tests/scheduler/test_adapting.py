@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from castiron.scheduler import request, sharing
+from castiron.scheduler import request
 from castiron.scheduler.request import Admitted, Refused
 from tests.scheduler.lanes import MS, ask, lane_of, learnt, members, ran, take
 
@@ -123,19 +123,33 @@ def test_a_long_queue_makes_batches_smaller_only_as_far_as_rows_stay_cheap() -> 
     assert found["by the run"] == 16
 
 
-def test_lanes_before_one_executor_take_turns_by_urgency() -> None:
-    lanes = [lane_of(concurrency=2), lane_of(concurrency=2), lane_of(concurrency=2)]
-    shared = sharing.Sharing(depth=2)
-    shared.lanes += lanes
-    for lane, timeout_ns in zip(lanes, (30 * MS, 10 * MS, 20 * MS), strict=True):
-        lane.submit(ask(timeout_ns=timeout_ns), 0)
-    order = []
-    while (found := shared.next_batch(0)) is not None:
-        order.append(found)
-    assert [lanes.index(lane) for lane, _ in order] == [1, 2]
-    lane, formed = order[0]
-    lane.finished(formed, ran(formed), 1)
-    found = shared.next_batch(1)
-    assert found is not None
-    assert found[0] is lanes[0]
-    assert shared.next_batch(1) is None
+def test_waiting_behind_another_run_is_no_slow_launch() -> None:
+    lane = lane_of(max_batch_rows=32, max_launch_ns=5 * MS, concurrency=2)
+    first, second = ask(), ask(batch_key="other")
+    lane.submit(first, 0)
+    lane.submit(second, 0)
+    formed = [take(lane, 0), take(lane, 0)]
+    assert lane.launch(formed[0], 0)
+    lane.finished(formed[0], ran(formed[0]), 100 * MS)
+    assert lane.launch(formed[1], 101 * MS)
+    lane.finished(formed[1], ran(formed[1]), 200 * MS)
+    assert lane.limit.rows == 32
+    lane.submit(ask(200 * MS), 200 * MS)
+    third = take(lane, 200 * MS)
+    assert lane.launch(third, 290 * MS, free_ns=288 * MS)  # other lanes had their turn
+    lane.finished(third, ran(third), 300 * MS)
+    assert lane.limit.rows == 32
+
+
+def test_reruns_do_not_count_as_a_long_queue() -> None:
+    lane = lane_of(max_batch_rows=8, max_queue_ns=50 * MS, is_row_wise=True)
+    asked = [ask(timeout_ns=10**12), ask(rows=20, timeout_ns=10**12)]
+    for one in asked:
+        lane.submit(one, 0)
+    now = 0
+    while lane.num_waiting:
+        formed = take(lane, now)
+        now += 40 * MS
+        lane.finished(formed, ran(formed), now)
+    assert asked[1].outcome == request.ANSWERED
+    assert lane.limit.rows == 8

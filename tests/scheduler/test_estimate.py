@@ -36,6 +36,12 @@ def test_it_follows_a_model_that_became_slower() -> None:
     assert costs.run_ns(1) > 45_000
 
 
+def test_one_run_that_was_held_up_changes_little() -> None:
+    costs = learnt(5_000_000, 0, [1] * 30)
+    costs.observe(1, 10_000_000_000)
+    assert costs.run_ns(1) < 7_000_000
+
+
 def test_rows_are_called_dearer_only_where_both_sizes_were_seen() -> None:
     costs = learnt(80_000, 0, [8, 16] * 5)
     assert costs.is_dearer(8, than=16)
