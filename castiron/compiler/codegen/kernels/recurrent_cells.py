@@ -250,7 +250,8 @@ class _Run:
     """All time steps of one direction: ``run(args, scratch, direction, row, count)``.
 
     ``count`` rows from ``row`` on. Weights are walked in the outer loop of a step, groups of rows
-    in the inner one, so that all rows use a panel while it is near.
+    in the inner one, so that all rows use a panel while it is near. Every other step walks the
+    weights backward: where they exceed the cache, it still holds what was walked last.
     """
 
     def __init__(self, module: Module, form: Form) -> None:
@@ -286,8 +287,9 @@ class _Run:
         with f.loop(0, at["times"], carry=states[:2]) as turn:
             old, new = turn.carried
             time = f.select(backward, at["times"] - 1 - turn.index, turn.index)
+            is_odd = (turn.index & 1).equals(1)
             for phase in range(len(self.form.phases())):
-                self._phase(phase, time, (old, new, states[2]))
+                self._phase(phase, is_odd, self._places(phase, time, (old, new, states[2])))
             if "y" in at:
                 place = f.offset(at["y"], time * at["y_time"] + self.row * at["y_row"])
                 place = f.offset(place, self.direction * at["y_direction"])
@@ -313,17 +315,19 @@ class _Run:
             pair = [outer, inner] if goes_out else [inner, outer]
             self.f.call(self.copy, [*pair, self.at["hidden"] * 4])
 
-    def _phase(self, phase: int, time: Value, states: tuple[Value, Value, Value]) -> None:
+    def _phase(self, phase: int, is_odd: Value, here: dict[str, Value]) -> None:
         """All blocks and rows of one phase of one time step."""
-        f, at = self.f, self.at
-        here = self._places(phase, time, states)
-        with f.loop(0, at["blocks"], _CHUNK_BLOCKS) as chunk:
-            last = f.minimum(chunk.index + _CHUNK_BLOCKS, at["blocks"])
+        f, blocks = self.f, self.at["blocks"]
+        chunks = (blocks + (_CHUNK_BLOCKS - 1)) // _CHUNK_BLOCKS
+        with f.loop(0, chunks) as turn:
+            chunk = f.select(is_odd, chunks - 1 - turn.index, turn.index)
+            first = chunk * _CHUNK_BLOCKS
+            last = f.minimum(first + _CHUNK_BLOCKS, blocks)
             done = f.const(0, I64)
             for rows in self.heights:
                 following = self.count - self.count % rows
                 with f.loop(done, following, rows) as group:
-                    self._blocks(phase, rows, group.index, (here, chunk.index, last))
+                    self._blocks(phase, rows, group.index, (here, first, last))
                 done = following
 
     def _places(
