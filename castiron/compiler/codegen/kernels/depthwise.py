@@ -15,7 +15,7 @@ import numpy as np
 from castiron.compiler.codegen import loop as language
 from castiron.compiler.codegen import step
 from castiron.compiler.codegen.kernels import bands, epilogues
-from castiron.compiler.codegen.kernels.geometry import Axis, Geometry
+from castiron.compiler.codegen.kernels.geometry import Axis, Geometry, usual
 from castiron.compiler.codegen.loop import F32, I1, I64, PTR, Function, Module, Value
 from castiron.compiler.target import Target
 from castiron.graph.graph import Extent
@@ -24,7 +24,6 @@ from castiron.tensor.dim import Dim
 
 _UNIT_FLOPS = 3_000_000
 _MOST_TAPS = 121
-_USUAL_COLUMNS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def _sizes(geometry: Geometry, tile: tuple[int, int]) -> tuple[tuple[int, int], 
 
 def _blocks(geometry: Geometry, shape: Shape, tile_rows: Extent) -> Extent:
     columns = geometry.columns.output
-    wide = _USUAL_COLUMNS if isinstance(columns, Dim) else max(1, columns)
+    wide = max(1, usual(columns))
     flops = 2 * shape.taps * geometry.channels * wide * shape.tile[0]
     return dim.ceildiv(tile_rows, max(1, round(_UNIT_FLOPS / flops)))
 

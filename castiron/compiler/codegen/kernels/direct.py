@@ -14,7 +14,7 @@ import numpy as np
 
 from castiron.compiler.codegen import step
 from castiron.compiler.codegen.kernels import bands, epilogues, gemm, packing, tiles
-from castiron.compiler.codegen.kernels.geometry import Geometry
+from castiron.compiler.codegen.kernels.geometry import Geometry, usual
 from castiron.compiler.codegen.loop import I64, PTR, Module, Value
 from castiron.compiler.target import Target
 from castiron.graph.graph import Extent
@@ -22,8 +22,6 @@ from castiron.tensor import dim
 from castiron.tensor.dim import Dim
 
 _UNIT_FLOPS = 4_000_000
-# What a row is taken to hold while its extent is not known.
-_USUAL_COLUMNS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def divide(geometry: Geometry, columns: packing.Columns, target: Target) -> Cut:
     """Bands for light weights; whole images by groups of panels for heavy ones."""
     depth = depth_of(geometry)
     run, height = geometry.columns.output, geometry.rows.output
-    wide = _USUAL_COLUMNS if isinstance(run, Dim) else max(1, run)
+    wide = max(1, usual(run))
     row_flops = 2 * depth * geometry.group * columns.padded * wide
     row_bytes = geometry.channels * 4 * wide * geometry.columns.stride * geometry.rows.stride
     in_cache = max(1, target.l2_bytes // 2 // max(1, row_bytes))

@@ -13,6 +13,16 @@ from castiron.graph.graph import Extent, Graph, Node
 from castiron.tensor import dim
 from castiron.tensor.dim import Dim
 
+# What a symbol in an extent is taken to be where a choice needs a number.
+_USUAL_EXTENT = 320
+
+
+def usual(extent: Extent) -> int:
+    """The extent, or what it would be for images of a usual size."""
+    if not isinstance(extent, Dim):
+        return extent
+    return max(1, dim.evaluate(extent, dict.fromkeys(dim.symbols_of(extent), _USUAL_EXTENT)))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axis:
