@@ -33,10 +33,15 @@ from castiron.graph.graph import Graph, Node
 Evaluate = Callable[[Node, Sequence[np.ndarray | None]], list[np.ndarray]]
 Package = Callable[[Sequence[Node], Graph, Sequence[str], Sequence[str]], bytes]
 Progress = Callable[[str, int, int], None]
+Watch = Callable[[str, Graph], None]
 
 
 def _silent(step: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
+
+
+def _unwatched(name: str, graph: Graph) -> None:
+    """Passes that nobody watches."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,8 +88,8 @@ def compile_graph(graph: Graph, options: Options) -> Contents:
     )
 
 
-def lower_graph(graph: Graph, options: Options) -> Graph:
-    """All passes in order; the graph is verified after each."""
+def lower_graph(graph: Graph, options: Options, watch: Watch = _unwatched) -> Graph:
+    """All passes in order; the graph is verified after each, then shown to ``watch``."""
 
     def simplified(current: Graph) -> Graph:
         return simplify(infer_shapes(current))
@@ -110,6 +115,7 @@ def lower_graph(graph: Graph, options: Options) -> Graph:
         options.progress(name, done, len(passes))
         graph = run(graph)
         verify.verify(graph, name)
+        watch(name, graph)
     return graph
 
 

@@ -40,7 +40,8 @@ class Node:
     ``op`` is an ONNX op name in its newest form that ``ops/`` knows (older forms are rewritten by
     the loader), or one of castiron's own: ``Fused`` (an expression over elementwise inputs),
     ``Interpreted`` (runs on the reference evaluator). ``origin`` is the serialised ONNX node as it
-    stood in the source, kept so that an op without a kernel can be interpreted.
+    stood in the source, kept so that an op without a kernel can be interpreted; whoever changes
+    ``op`` or ``attrs`` drops it.
     """
 
     op: str

@@ -1,8 +1,8 @@
 """Run a graph at any stage of the passes on the reference evaluator, checking all its types.
 
-Nodes in castiron's canonical form are brought back to ONNX form; symbols are bound by the inputs
-and by the extents that data decide. Every value must have the dtype, shape and contents that
-the graph claims, and every check must hold.
+Nodes in castiron's canonical form are brought back to ONNX form, channels-last ones and those
+with an epilogue too; symbols are bound by the inputs and by the extents that data decide. Every
+value must have the dtype, shape and contents that the graph claims, and every check must hold.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ def _outputs(graph: Graph, node: Node, values: Arrays, bound: dict[str, int]) ->
         return [expr.evaluate(node.attrs["expr"], [values[name] for name in node.inputs])]
     if node.op == "DimsToTensor":
         return [_written(node, bound)]
+    if node.attr("epilogue") is not None:
+        return [_with_epilogue(graph, node, values, bound)]
+    if node.attr("layout") == "NHWC":
+        return _channels_last(graph, node, values, bound)
     dtype = graph.types[node.inputs[0]].dtype if node.inputs else None
     attrs = {key: _bound_attr(value, bound) for key, value in node.attrs.items()}
     restored = onnx_form.restore(dataclasses.replace(node, attrs=attrs), dtype)
@@ -62,6 +66,38 @@ def _outputs(graph: Graph, node: Node, values: Arrays, bound: dict[str, int]) ->
     known = {**values, **restored.constants}
     arrays = [known[name] if name else None for name in restored.node.inputs]
     return evaluator.evaluate_node(restored.node, arrays)
+
+
+def _with_epilogue(graph: Graph, node: Node, values: Arrays, bound: dict[str, int]) -> np.ndarray:
+    """The product alone, then its epilogue over the result and what it reads besides."""
+    own = node.attrs["num_own"]
+    attrs = {key: node.attrs[key] for key in node.attrs if key not in ("epilogue", "num_own")}
+    product = dataclasses.replace(node, inputs=node.inputs[:own], attrs=attrs)
+    (result,) = _outputs(graph, product, values, bound)
+    return expr.evaluate(node.attrs["epilogue"], [result, *(values[n] for n in node.inputs[own:])])
+
+
+def _channels_last(
+    graph: Graph, node: Node, values: Arrays, bound: dict[str, int]
+) -> list[np.ndarray]:
+    """The node channels-first, between a transpose and its inverse."""
+    data = np.moveaxis(values[node.inputs[0]], -1, 1)
+    skipped = ("layout", "precision")
+    attrs = {key: value for key, value in node.attrs.items() if key not in skipped}
+    for key in ("sizes", "scales", "roi"):
+        if attrs.get(key) is not None:
+            attrs[key] = _channels_first(attrs[key], data.ndim)
+    plain = dataclasses.replace(node, inputs=("channels first", *node.inputs[1:]), attrs=attrs)
+    kinds = {**graph.types, "channels first": graph.types[node.inputs[0]]}
+    first = {**values, "channels first": np.ascontiguousarray(data)}
+    found = _outputs(graph.replace(types=kinds), plain, first, bound)
+    return [np.moveaxis(array, 1, -1) for array in found]
+
+
+def _channels_first(items: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+    """One or two runs of an item for each axis, the last axis moved to place 1."""
+    runs = [items[at : at + rank] for at in range(0, len(items), rank)]
+    return tuple(item for run in runs for item in (run[0], run[-1], *run[1:-1]))
 
 
 def _written(node: Node, bound: dict[str, int]) -> np.ndarray:

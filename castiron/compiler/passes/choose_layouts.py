@@ -10,7 +10,8 @@ output, make the view real. A permutation that only moves axes of extent 1 is a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from castiron.graph.ops import elementwise
 from castiron.tensor import dim as dims
 
 Perm = tuple[int, ...]
+Attrs = Mapping[str, Any]
 
 SPATIAL_OPS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "LRN", "Resize")
 LAST_AXIS_OPS = ("Softmax", "LogSoftmax", "Hardmax", "TopK", "LpNormalization")
@@ -161,12 +163,14 @@ class _Walk:
         else:
             self._nodes.append(self._mover(view.stored, view.perm, value))
 
-    def _emit(self, node: Node, inputs: Sequence[str], perm: Perm, attrs: object = None) -> None:
+    def _emit(
+        self, node: Node, inputs: Sequence[str], perm: Perm, attrs: Attrs | None = None
+    ) -> None:
         """Write a one-output node whose stored result leads to its value by ``perm``."""
         self._emit_all(node, inputs, [perm], attrs)
 
     def _emit_all(
-        self, node: Node, inputs: Sequence[str], perms: Sequence[Perm], attrs: object = None
+        self, node: Node, inputs: Sequence[str], perms: Sequence[Perm], attrs: Attrs | None = None
     ) -> None:
         outputs = []
         for out, perm in zip(node.outputs, perms, strict=True):
@@ -179,15 +183,8 @@ class _Walk:
             self._types[name] = TensorType(self._graph.types[out].dtype, stored)
             self._views[out] = _View(name, perm)
             outputs.append(name)
-        changed = dict(node.attrs) if attrs is None else attrs
-        self._nodes.append(
-            dataclasses.replace(
-                node,
-                inputs=tuple(inputs),
-                outputs=tuple(outputs),
-                attrs=changed,  # type: ignore[arg-type]
-            )
-        )
+        changed = node.attrs if attrs is None else attrs
+        self._nodes.append(Node(node.op, tuple(inputs), tuple(outputs), changed, node.name))
 
     # -- rules ------------------------------------------------------------------------------
 
@@ -333,14 +330,25 @@ class _Walk:
         if shape is None or source is None or view.is_plain():
             return self._plain(node)
         groups = regroup(source, shape)
-        if groups is None or not all(_are_neighbours(old, view.perm, source) for old, _ in groups):
+        if groups is None:
             return self._plain(node)
+        if not all(_are_neighbours(old, view.perm, source) for old, _ in groups):
+            view = self._gathered(node.inputs[0], [old for old, _ in groups])
         moved = sorted(groups, key=lambda group: view.perm[group[0][0]])
         units = [axis for axis, extent in enumerate(shape) if extent == 1]
         stored_axes = [*units, *(axis for _, new in moved for axis in new)]
         stored_shape = tuple(shape[axis] for axis in stored_axes)
         perm = _inverse(tuple(stored_axes))
         return self._emit(node, [view.stored], perm, {**node.attrs, "shape": stored_shape})
+
+    def _gathered(self, value: str, groups: Sequence[Sequence[int]]) -> _View:
+        """A view in which each group's axes are neighbours, groups in the order of their last."""
+        view = self._view(value)
+        moved = sorted(groups, key=lambda axes: max(view.perm[axis] for axis in axes))
+        axes = [axis for group in moved for axis in group]
+        units = [axis for axis in range(len(view.perm)) if axis not in axes]
+        wanted = (*units, *axes)
+        return _View(self._real(value, wanted), _inverse(wanted))
 
 
 def regroup(source: Shape, target: Shape) -> list[tuple[list[int], list[int]]] | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from castiron.graph import graph as graphs
 from castiron.graph.graph import Graph, Node
+from castiron.tensor import dtype as dtypes
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -86,7 +87,7 @@ class _Rewriter:
         if not isinstance(channels, int):
             return None
         if reader.op == "BatchNormalization" and reader.inputs[0] == result:
-            return self._norm_affine(reader) if channel_axis == 1 else None
+            return self._norm_affine(reader) if channel_axis % len(shape) == 1 else None
         if reader.op not in ("Mul", "Div", "Add", "Sub") or len(reader.inputs) != 2:
             return None
         other = reader.inputs[1] if reader.inputs[0] == result else reader.inputs[0]
@@ -100,7 +101,8 @@ class _Rewriter:
 
     def _norm_affine(self, norm: Node) -> tuple[np.ndarray, np.ndarray] | None:
         parts = [self._constants.get(value) for value in norm.inputs[1:5]]
-        if any(part is None for part in parts) or any(norm.outputs[1:]):
+        is_training = any(norm.outputs[1:]) or norm.attr("training_mode", 0)
+        if any(part is None for part in parts) or is_training:
             return None
         gamma, beta, mean, variance = (np.asarray(part, np.float64) for part in parts)
         scale = gamma / np.sqrt(variance + float(norm.attr("epsilon", 1e-5)))
@@ -131,7 +133,7 @@ class _Rewriter:
         """BatchNormalization as Mul and Add by constants; whether it was possible."""
         affine = self._norm_affine(norm)
         kind = self._types[norm.inputs[0]]
-        if affine is None or kind.shape is None:
+        if affine is None or kind.shape is None or kind.dtype is not dtypes.FLOAT32:
             return False
         out = norm.outputs[0]
         form = (-1, *(1 for _ in kind.shape[2:]))
@@ -148,10 +150,10 @@ class _Rewriter:
 
 def _per_channel(array: np.ndarray, rank: int, axis: int, channels: int) -> np.ndarray | None:
     """The constant as one float64 value for each channel, or None if it varies otherwise."""
-    if array.size == 1:
-        return np.full(channels, float(array.reshape(-1)[0]))
     if array.ndim > rank:
         return None
+    if array.size == 1:
+        return np.full(channels, float(array.reshape(-1)[0]))
     shape = (1,) * (rank - array.ndim) + array.shape
     if array.size != channels or shape[axis] != channels:
         return None

@@ -133,4 +133,6 @@ class _Matcher:
         array = self._graph.constants.get(other)
         if array is None or array.size != width or array.shape[-1:] != (width,):
             return None
+        if array.ndim > len(self._graph.shape(value)):
+            return None
         return node, other
