@@ -108,6 +108,7 @@ class Lane:
         """Take the request in, or settle it with a reason at once."""
         assert asked.id not in self.held, f"request {asked.id} is held already"
         assert asked.rows >= 0 <= asked.priority, asked
+        self.expire(now)
         ready_ns = self.ready_ns(asked, now)
         refused = self._refusal(asked, ready_ns, now)
         if refused is not None:
@@ -375,8 +376,8 @@ class Lane:
         self._timers.add(rises, asked)
 
     def _running_ns(self, now: int) -> int:
-        """How long until what runs now is over."""
-        if not self._batches:
+        """How long until one more batch may run."""
+        if len(self._batches) < self._settings.concurrency:
             return 0
         total_ns = 0
         for formed in self._batches:

@@ -153,3 +153,13 @@ def test_reruns_do_not_count_as_a_long_queue() -> None:
         lane.finished(formed, ran(formed), now)
     assert asked[1].outcome == request.ANSWERED
     assert lane.limit.rows == 8
+
+
+def test_a_free_place_is_no_wait() -> None:
+    lane = lane_of(max_batch_rows=1, concurrency=2)
+    now = learnt(lane, 10 * MS)
+    lane.submit(ask(now), now)
+    take(lane, now)
+    assert isinstance(lane.submit(ask(now, timeout_ns=15 * MS), now), Admitted)
+    take(lane, now)
+    assert isinstance(lane.submit(ask(now, timeout_ns=15 * MS), now), Refused)

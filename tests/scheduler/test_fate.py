@@ -194,3 +194,11 @@ def test_a_lane_that_gives_up_settles_all_and_waits_for_its_runs() -> None:
     lane.finished(formed, ran(formed), 1)
     assert lane.is_idle
     assert not lane.held
+
+
+def test_what_has_expired_takes_no_room_from_a_newcomer() -> None:
+    lane = lane_of(max_requests=1, num_classes=1)
+    old = ask(timeout_ns=MS)
+    lane.submit(old, 0)
+    assert isinstance(lane.submit(ask(2 * MS), 2 * MS), Admitted)
+    assert lane.take_settled() == [old]
