@@ -35,11 +35,12 @@ SIGMOID_STEP = 2.5e-7
 # A part of every kind in each run of the tests; the rest in `make realmodels`.
 QUICK = ("ocr_rec", "orientation", "alexa", "melspectrogram", "silero_sequence", "hey_jarvis")
 
-# Dynamic quantisation rounds activations to 8 bits: one unit of difference in a reduction's last
-# place may move a whole step, in either engine.
-QUANTISED = {
-    "ddddocr_int8", "smart_turn", "tashkeel_bilstm", "tashkeel_rawi", "tashkeel_rawi_v2",
-    "tashkeel_rawi_v3", "frspell", "voicefilter",
+# Dynamic quantisation rounds activations to 8 bits, and where a value lies on a rounding tie a
+# difference in the last place of a sum moves a whole step, which recurrent layers spread. These
+# are held to the direction of the answer (cosine) instead of its digits.
+LEAST_COSINE = {
+    "ddddocr_int8": 0.999, "smart_turn": 0.99, "tashkeel_bilstm": 0.999, "tashkeel_rawi": 0.999,
+    "tashkeel_rawi_v2": 0.999, "tashkeel_rawi_v3": 0.999, "frspell": 0.999, "voicefilter": 0.8,
 }  # fmt: skip
 
 
@@ -71,16 +72,38 @@ def _reference(file: Path) -> golden.Run:
     return lambda inputs: dict(zip(names, running.run(names, inputs), strict=True))
 
 
-def _assert_close(found: golden.Outputs, wanted: golden.Outputs, tolerance: float) -> None:
+def _assert_close(name: str, found: golden.Outputs, wanted: golden.Outputs) -> None:
     assert set(found) == set(wanted)
-    for name, expected in wanted.items():
-        array = np.asarray(found[name])
-        assert array.dtype == expected.dtype, name
-        assert array.shape == expected.shape, name
-        if array.dtype.kind != "f" or not array.size:
-            continue
-        atol = max(tolerance / 10 * np.abs(expected).max(), SIGMOID_STEP)
-        np.testing.assert_allclose(array, expected, rtol=tolerance, atol=atol, err_msg=name)
+    for output, expected in wanted.items():
+        array = np.asarray(found[output])
+        assert (array.dtype, array.shape) == (expected.dtype, expected.shape), output
+        if array.dtype.kind != "f":
+            np.testing.assert_array_equal(array, expected, err_msg=output)
+        elif name in LEAST_COSINE:
+            assert _cosine(array, expected) >= LEAST_COSINE[name], output
+        elif name == "isbnx":
+            _assert_same_boxes(array, expected)
+        else:
+            _assert_same_digits(array, expected)
+
+
+def _assert_same_digits(found: np.ndarray, wanted: np.ndarray) -> None:
+    atol = max(1e-4 * np.abs(wanted).max(initial=0.0), SIGMOID_STEP)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=atol)
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    x, y = a.reshape(-1).astype(np.float64), b.reshape(-1).astype(np.float64)
+    return float(x @ y / max(np.sqrt((x @ x) * (y @ y)), 1e-30))
+
+
+def _assert_same_boxes(found: np.ndarray, wanted: np.ndarray) -> None:
+    """Rows are sorted by score (column 4): all scores, and the rows whose place is no near tie."""
+    _assert_same_digits(found[..., 4], wanted[..., 4])
+    for ours, theirs in zip(found, wanted, strict=True):
+        gaps = np.abs(np.diff(theirs[:, 4])) > 1e-3 * theirs[:-1, 4] + 2 * SIGMOID_STEP
+        apart = np.concatenate([[True], gaps]) & np.concatenate([gaps, [False]])
+        _assert_same_digits(ours[apart], theirs[apart])
 
 
 @pytest.mark.realmodel
@@ -96,11 +119,10 @@ def test_a_model_answers_what_onnxruntime_answers(name: str, model_file: ModelFi
     reference = _reference(file)
     one = castiron.load(_built(file), threads=1)
     two = castiron.load(_built(file), threads=2)
-    tolerance = 0.25 if name in QUANTISED else 1e-3
     for inputs in cases.cases(name):
         for each in (inputs, cases.noise_like(inputs, seed=2)):
             found = one.run(each)
-            _assert_close(found, reference(each), tolerance)
+            _assert_close(name, found, reference(each))
             _assert_same_bits(two.run(each), found)
             _assert_same_bits(one.run(each), found)
 
