@@ -140,6 +140,7 @@ def _pointwise(node: Node, graph: Graph, target: Target, shape: geometry.Geometr
         output=step.Write(node.outputs[0]),
         matrix=np.ascontiguousarray(matrix.T),
         rows=dim.product([shape.batch, shape.rows.output, shape.columns.output]),
+        likely_rows=_likely_pixels(shape),
         a_row=shape.channels * 4,
         a_step=4,
         bias=bias,
@@ -147,6 +148,12 @@ def _pointwise(node: Node, graph: Graph, target: Target, shape: geometry.Geometr
         extras=extras,
     )
     return gemm.lower(product, target)
+
+
+def _likely_pixels(shape: geometry.Geometry) -> int:
+    """Pixels of one image, or of all where their number is known."""
+    batch = 1 if isinstance(shape.batch, Dim) else shape.batch
+    return batch * geometry.usual(shape.rows.output) * geometry.usual(shape.columns.output)
 
 
 def bias_and_epilogue(

@@ -32,6 +32,7 @@ class Product:
 
     ``matrix`` is [depth, columns]; ``a_row`` and ``a_step`` are bytes from one row of the input
     to the next and from one element of a row to the next; rows of the output are contiguous.
+    ``likely_rows`` guides the cut where ``rows`` is not known.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Product:
     rows: Extent
     a_row: Extent
     a_step: Extent
+    likely_rows: int | None = None
     bias: np.ndarray | None = None
     epilogue: epilogues.Epilogue | None = None
     extras: tuple[str, ...] = ()
@@ -72,9 +74,9 @@ def lower(product: Product, target: Target) -> step.Step:
         strided_a=product.a_step != product.matrix.itemsize,
         epilogue=epilogue,
     )
-    run = None if isinstance(product.rows, Dim) else product.rows
+    run = product.likely_rows if isinstance(product.rows, Dim) else product.rows
     columns = packing.columns(count, target, micro.element, rows=run, is_cold=run is not None)
-    cut = divide(product.rows, depth, columns, target)
+    cut = divide((product.rows, run), depth, columns, target)
     strips = packing.strips(
         target,
         columns,
@@ -112,8 +114,14 @@ def lower(product: Product, target: Target) -> step.Step:
     )
 
 
-def divide(rows: Extent, depth: int, columns: packing.Columns, target: Target) -> Cut:
-    """Blocks of rows whose part of A stays in the second cache, and groups of panels."""
+def divide(
+    count: tuple[Extent, int | None], depth: int, columns: packing.Columns, target: Target
+) -> Cut:
+    """Blocks of rows whose part of A stays in the second cache, and groups of panels.
+
+    ``count`` is the number of rows, and what it is likely to be.
+    """
+    rows, likely = count
     size = target.vector_bytes // columns.lanes
     tallest = tiles.most_rows(target, columns.main)
     in_cache = target.l2_bytes // 2 // max(1, depth * size)
@@ -121,7 +129,9 @@ def divide(rows: Extent, depth: int, columns: packing.Columns, target: Target) -
     enough = int(_UNIT_MICROSECONDS / row_time) if row_time else in_cache
     most = max(2 * tallest, min(in_cache, max(enough, 8 * tallest)))
     blocks = dim.ceildiv(rows, most)
-    block_rows = most if isinstance(rows, Dim) else -(-rows // -(-rows // most)) if rows else 0
+    block_rows = most
+    if likely is not None:
+        block_rows = -(-likely // max(1, -(-likely // most)))
     weights = depth * columns.padded * size / _BYTES_PER_MICROSECOND
     time = max(block_rows * row_time, weights)
     groups = max(1, min(columns.panels, round(time / _UNIT_MICROSECONDS)))
