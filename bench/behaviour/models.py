@@ -1,0 +1,104 @@
+"""The models that all servers serve: a quick one, a slow one of known cost, one that fails on a row.
+
+Each takes and gives rows, so that a server may merge calls. Peers run the same files with
+onnxruntime; nothing here knows a server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+# One layer of the slow chain is a product of these extents for each row, 0.3 billion
+# multiplications; forty of them take a core about a fifth of a second.
+_WIDTH, _LINES = 768, 512
+# What the failing model may be asked for.
+NUM_ROWS = 8
+
+
+def save_all(folder: Path) -> dict[str, Path]:
+    """Write every model; its file by its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {"quick": _quick(), "slow": _slow(), "picky": _picky()}
+    for name, model in made.items():
+        onnx.save(model, folder / f"{name}.onnx")
+    return {name: folder / f"{name}.onnx" for name in made}
+
+
+def _quick() -> onnx.ModelProto:
+    """y = x + 1 over rows of four."""
+    return _model(
+        [helper.make_node("Add", ["x", "one"], ["y"])],
+        ("x", TensorProto.FLOAT, ["rows", 4]),
+        ("y", TensorProto.FLOAT, ["rows", 4]),
+        {"one": np.ones(1, np.float32)},
+    )
+
+
+def _slow() -> onnx.ModelProto:
+    """y = x + 0, after a long chain of products that no compiler can leave out."""
+    nodes, constants = _nothing_slowly("x", layers=40)
+    nodes.append(helper.make_node("Add", ["x", "nothing"], ["y"]))
+    row = (TensorProto.FLOAT, ["rows", 1])
+    return _model(nodes, ("x", *row), ("y", *row), constants)
+
+
+def _picky() -> onnx.ModelProto:
+    """y = the row of a table that x names; a row that the table has not is an error."""
+    nodes, constants = _nothing_slowly("number", layers=10)
+    constants["table"] = np.arange(NUM_ROWS * 2, dtype=np.float32).reshape(NUM_ROWS, 2)
+    constants["pairs"] = np.array([-1, 2], np.int64)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["number"], to=TensorProto.FLOAT),
+        *nodes,
+        helper.make_node("Gather", ["table", "x"], ["found"], axis=0),
+        helper.make_node("Reshape", ["found", "pairs"], ["row"]),
+        helper.make_node("Add", ["row", "nothing"], ["y"]),
+    ]
+    taken, given = (TensorProto.INT64, ["rows", 1]), (TensorProto.FLOAT, ["rows", 2])
+    return _model(nodes, ("x", *taken), ("y", *given), constants)
+
+
+def _nothing_slowly(column: str, layers: int) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
+    """Nodes that make ``nothing``, a zero for each row of a column of numbers, in a long time."""
+    mixing = np.random.default_rng(7).normal(0, (2 / _WIDTH) ** 0.5, (_WIDTH, _WIDTH))
+    constants = {
+        "apart": np.array([-1, 1, 1], np.int64),
+        "lines": np.ones((_LINES, _WIDTH), np.float32),
+        "mixing": mixing.astype(np.float32),
+        "inner": np.array([1, 2], np.int64),
+        "zero": np.zeros(1, np.float32),
+        "column": np.array([-1, 1], np.int64),
+    }
+    nodes = [
+        helper.make_node("Reshape", [column, "apart"], ["apart_x"]),
+        helper.make_node("Add", ["apart_x", "lines"], ["h0"]),
+    ]
+    for layer in range(layers):
+        nodes.append(helper.make_node("MatMul", [f"h{layer}", "mixing"], [f"p{layer}"]))
+        nodes.append(helper.make_node("Relu", [f"p{layer}"], [f"h{layer + 1}"]))
+    nodes += [
+        helper.make_node("ReduceMean", [f"h{layers}", "inner"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["mean", "zero"], ["zeros"]),
+        helper.make_node("Reshape", ["zeros", "column"], ["nothing"]),
+    ]
+    return nodes, constants
+
+
+def _model(
+    nodes: list[onnx.NodeProto],
+    taken: tuple[str, int, list[str | int]],
+    given: tuple[str, int, list[str | int]],
+    constants: dict[str, np.ndarray],
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "probe",
+        [helper.make_tensor_value_info(*taken)],
+        [helper.make_tensor_value_info(*given)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)

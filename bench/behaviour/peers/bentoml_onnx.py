@@ -1,0 +1,57 @@
+"""BentoML: one service whose methods are the models; arrays are checked by annotations.
+
+bentoml serve bentoml_onnx:Models, with the folder of the models in BEHAVIOUR_MODELS
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import bentoml
+import numpy as np
+from bentoml.validators import DType, Shape
+from onnx_rows import OnnxRows
+
+MAX_BATCH = 8
+
+Four = Annotated[np.ndarray, DType("float32"), Shape((-1, 4))]
+Column = Annotated[np.ndarray, DType("float32"), Shape((-1, 1))]
+Index = Annotated[np.ndarray, DType("int64"), Shape((-1, 1))]
+
+
+@bentoml.service(traffic={"timeout": 60}, workers=1)
+class Models:
+    """Each model plain and, where it says so, batched; the size of batches adapts itself."""
+
+    def __init__(self) -> None:
+        folder = Path(os.environ["BEHAVIOUR_MODELS"])
+        self._quick = OnnxRows(folder / "quick.onnx")
+        self._slow = OnnxRows(folder / "slow.onnx")
+        self._picky = OnnxRows(folder / "picky.onnx")
+
+    @bentoml.api
+    def quick(self, x: Four) -> np.ndarray:
+        """One call after the other."""
+        return self._quick.run(x)
+
+    @bentoml.api(batchable=True, max_batch_size=MAX_BATCH)
+    def quick_batched(self, x: Four) -> np.ndarray:
+        """Rows of several calls."""
+        return self._quick.run(x)
+
+    @bentoml.api
+    def slow(self, x: Column) -> np.ndarray:
+        """One call after the other."""
+        return self._slow.run(x)
+
+    @bentoml.api(batchable=True, max_batch_size=MAX_BATCH)
+    def slow_batched(self, x: Column) -> np.ndarray:
+        """Rows of several calls."""
+        return self._slow.run(x)
+
+    @bentoml.api(batchable=True, max_batch_size=MAX_BATCH)
+    def picky_batched(self, x: Index) -> np.ndarray:
+        """Rows of several calls."""
+        return self._picky.run(x)

@@ -1,0 +1,25 @@
+"""What computes inside each peer: onnxruntime on one thread, rows in, rows out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+
+class OnnxRows:
+    """One model file; ``run`` takes the array of ``x`` and gives that of ``y``."""
+
+    def __init__(self, path: Path) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        self._model = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, x: np.ndarray) -> np.ndarray:
+        """Raises what onnxruntime raises."""
+        y: np.ndarray = self._model.run(["y"], {"x": x})[0]
+        return y

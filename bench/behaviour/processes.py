@@ -1,0 +1,75 @@
+"""A server as a group of processes: started apart, its CPU time read, ended by process ids."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_STOP_S = 10.0
+
+
+class Group:
+    """A command and all processes that it starts; output goes to a file."""
+
+    def __init__(
+        self, command: Sequence[str], log: Path, extra: Mapping[str, str], folder: Path
+    ) -> None:
+        with log.open("wb") as out:
+            self._leader = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder,
+                env={**os.environ, **extra}, start_new_session=True,
+            )  # fmt: skip
+        self._log = log
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the first process runs."""
+        return self._leader.poll() is None
+
+    def log(self) -> str:
+        """What it wrote last."""
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def cpu_s(self) -> float:
+        """CPU time of all its processes so far."""
+        return sum(ticks for _, ticks in self._members()) * _TICK_S
+
+    def stop(self) -> None:
+        """Ask the first process to end; whatever is left after a while is killed, one by one."""
+        if self.is_alive:
+            self._leader.terminate()
+        end = time.monotonic() + _STOP_S
+        while time.monotonic() < end and list(self._members()):
+            self._leader.poll()
+            time.sleep(0.1)
+        for process, _ in self._members():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._leader.wait(_STOP_S)
+
+    def _members(self) -> list[tuple[int, int]]:
+        """Process id and CPU ticks of each process of the group that is not yet over."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(fields[3]) == self._leader.pid and fields[0] != "Z":
+                    found.append((int(entry.name), int(fields[11]) + int(fields[12])))
+        return found
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,189 @@
+"""Castiron and its peers, each started on loopback over the same models, in its own environment.
+
+A peer's environment is made under ``.cache/peers`` from ``peers/NAME.txt``, which pins it. Models
+are served plain under their name, and as NAME_batched with merging of calls on. What is asked of
+them is ``probes.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.behaviour import models, processes
+from castiron.contract import document, model
+
+_HERE = Path(__file__).resolve().parent
+_ROOT = _HERE.parent.parent
+_PEERS = _HERE / "peers"
+_START_S = 120.0
+
+# How long a peer that waits for calls to merge is told to wait, and how many it may merge.
+WINDOW_S = 0.05
+MAX_BATCH = 8
+# Which models are served how, the same for all.
+SERVED = ("quick", "quick_batched", "slow", "slow_batched", "picky_batched")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server. ``speaks`` is ``oip`` or the name of a dialect of its own."""
+
+    name: str
+    speaks: str
+    group: processes.Group
+    http_port: int
+    grpc_port: int | None = None
+
+
+NAMES = ("castiron", "MLServer", "LitServe", "BentoML")
+
+
+@contextlib.contextmanager
+def running(name: str, folder: Path) -> Iterator[Server]:
+    """The named server, ready; ended at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    start, ready = _STARTS[name]
+    server = start(folder)
+    try:
+        _wait_ready(server, ready)
+        yield server
+    finally:
+        server.group.stop()
+
+
+def version(name: str) -> str:
+    """The version of a server that is measured."""
+    if name == "castiron":
+        import castiron
+
+        return castiron.__version__
+    command = [_peer_python(name), "-c",
+               f"import importlib.metadata as m; print(m.version({name.lower()!r}))"]  # fmt: skip
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _peer_python(name: str) -> str:
+    """The interpreter of the peer's environment, which is made if there is none of today."""
+    wanted = _PEERS / f"{name.lower()}.txt"
+    place = _ROOT / ".cache" / "peers" / name.lower()
+    python, stamp = place / "bin" / "python", place / "installed.txt"
+    if not stamp.is_file() or stamp.read_text() != wanted.read_text():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", wanted], check=True)
+        stamp.write_text(wanted.read_text())
+    return str(python)
+
+
+def _castiron(folder: Path) -> Server:
+    files = models.save_all(folder / "files")
+    for name in SERVED:
+        kind = name.removesuffix("_batched")
+        place = folder / "models" / name / "1" / "model.onnx"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(files[kind], place)
+        if kind == "picky":
+            (place.parent / document.FILE_NAME).write_text(document.text(_contract()))
+    command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--threads", "1",
+               "--cache-dir", str(folder / "cache")]  # fmt: skip
+    http, grpc = processes.free_port(), None
+    command += ["--port", str(http)]
+    if speaks_grpc():
+        grpc = processes.free_port()
+        command += ["--grpc-port", str(grpc)]
+    return Server("castiron", "oip", _started(command, folder, {}), http, grpc)
+
+
+def speaks_grpc() -> bool:
+    """Whether ``castiron serve`` of this checkout has an option for it."""
+    command = [sys.executable, "-m", "castiron", "serve", "--help"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=_ROOT)
+    return "--grpc-port" in told.stdout
+
+
+def _contract() -> model.Contract:
+    """What the failing model takes: onnxruntime finds out itself, we are told beforehand."""
+    return model.Contract(
+        name="picky_batched",
+        input=(model.Tensor("x", "INT64", ("rows", 1), range=(0, models.NUM_ROWS - 1)),),
+        output=(model.Tensor("y", "FP32", ("rows", 2)),),
+    )
+
+
+def _mlserver(folder: Path) -> Server:
+    files = models.save_all(folder / "files")
+    http, grpc = processes.free_port(), processes.free_port()
+    settings = {"debug": False, "host": "127.0.0.1", "http_port": http, "grpc_port": grpc,
+                "metrics_endpoint": None}  # fmt: skip
+    (folder / "settings.json").write_text(json.dumps(settings))
+    for name in SERVED:
+        own: dict[str, object] = {
+            "name": name,
+            "implementation": "mlserver_onnx.OnnxModel",
+            "parameters": {"uri": str(files[name.removesuffix("_batched")])},
+        }
+        if name.endswith("_batched"):
+            own |= {"max_batch_size": MAX_BATCH, "max_batch_time": WINDOW_S}
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "model-settings.json").write_text(json.dumps(own))
+    command = [str(Path(_peer_python("MLServer")).with_name("mlserver")), "start", str(folder)]
+    extra = {"PYTHONPATH": str(_PEERS)}
+    return Server("MLServer", "oip", _started(command, folder, extra), http, grpc)
+
+
+def _litserve(folder: Path) -> Server:
+    models.save_all(folder / "files")
+    port = processes.free_port()
+    command = [_peer_python("LitServe"), str(_PEERS / "litserve_onnx.py"), str(folder / "files"),
+               str(port), str(WINDOW_S)]  # fmt: skip
+    return Server("LitServe", "litserve", _started(command, folder, {}), port)
+
+
+def _bentoml(folder: Path) -> Server:
+    models.save_all(folder / "files")
+    port = processes.free_port()
+    program = Path(_peer_python("BentoML")).with_name("bentoml")
+    command = [str(program), "serve", "bentoml_onnx:Models", "--host", "127.0.0.1",
+               "--port", str(port), "--working-dir", str(_PEERS)]  # fmt: skip
+    extra = {
+        "BEHAVIOUR_MODELS": str(folder / "files"),
+        "BENTOML_HOME": str(folder / "home"),
+        "DO_NOT_TRACK": "1",  # it would send statistics to its makers
+        "BENTOML_DO_NOT_TRACK": "True",
+        "PYTHONPATH": str(_PEERS),
+    }
+    return Server("BentoML", "bentoml", _started(command, folder, extra), port)
+
+
+def _started(command: list[str], folder: Path, extra: dict[str, str]) -> processes.Group:
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    own = _ROOT if "castiron" in command else folder
+    return processes.Group(command, folder / "log.txt", threads | extra, own)
+
+
+def _wait_ready(server: Server, path: str) -> None:
+    url = f"http://127.0.0.1:{server.http_port}{path}"
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end and server.group.is_alive:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.2)
+    raise RuntimeError(f"{server.name} is not ready:\n{server.group.log()}")
+
+
+_STARTS: dict[str, tuple[Callable[[Path], Server], str]] = {
+    "castiron": (_castiron, "/v2/health/ready"),
+    "MLServer": (_mlserver, "/v2/health/ready"),
+    "LitServe": (_litserve, "/health"),
+    "BentoML": (_bentoml, "/readyz"),
+}
+assert tuple(_STARTS) == NAMES
