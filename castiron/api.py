@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from castiron.contract.model import Contract
     from castiron.executable.reader import ExecutableFile
     from castiron.registry import supply
     from castiron.runtime.instance import Device, Instance, Interpreter
     from castiron.runtime.pool import Usage
     from castiron.server.settings import Settings
+    from castiron.tensor.signature import Signature
 
     Path = str | os.PathLike[str]
     Progress = Callable[[str, int, int], None]
@@ -52,13 +54,14 @@ class _Process:
 _process = _Process()
 
 
-def build(
+def build(  # noqa: PLR0913  # limit: each option of building, by its name
     source: Any,
     out: Path | None = None,
     target: str | None = None,
     strict: bool = False,
     *,
     precision: str = "default",
+    contract: Path | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Compile an ONNX model to an executable file and give its path.
@@ -66,12 +69,16 @@ def build(
     ``source`` is a path, bytes, or a ModelProto; ``out`` defaults to the source's name with
     ``.cast``. ``target`` is "avx512", "avx2", "baseline" or "aarch64", by default this machine's.
     ``strict`` refuses a model with ops that would be interpreted. ``precision`` "strict" keeps
-    convolutions to the accuracy of the direct form. Raises LoadError or BuildError.
+    convolutions to the accuracy of the direct form. ``contract`` is a ``contract.toml`` that the
+    model must fit, by default the one beside the source if there is one; the executable holds
+    its text. Raises LoadError, BuildError or ContractError.
     """
     from castiron.compiler import pipeline
     from castiron.compiler import target as targets
-    from castiron.executable import writer
+    from castiron.contract import check, document
+    from castiron.executable import program, writer
     from castiron.loader import evaluator, onnx
+    from castiron.runtime import instance
 
     path = _output_path(source, out)
     options = pipeline.Options(
@@ -85,9 +92,62 @@ def build(
         import dataclasses
 
         options = dataclasses.replace(options, progress=progress)
-    contents = pipeline.compile_graph(onnx.load(source), options)
+    graph = onnx.load(source)
+    declared = _declared(source, contract)
+    if declared is not None:
+        held = {document.METADATA_KEY: document.text(declared)}
+        graph = graph.replace(metadata={**graph.metadata, **held})
+    contents = pipeline.compile_graph(graph, options)
+    if declared is not None:
+        signature = instance.signature_of(program.decode(contents.plan))
+        check.require(declared, signature, str(contract or source))
     writer.write(path, contents)
     return path
+
+
+def _declared(source: Any, contract: Path | None) -> Contract | None:
+    from castiron.contract import document
+
+    if contract is None and (isinstance(source, str) or hasattr(source, "__fspath__")):
+        contract = document.beside(source)
+    return None if contract is None else document.load(contract)
+
+
+def describe(path: Path) -> tuple[Signature, dict[str, str]]:
+    """What an executable or an ONNX file takes and gives, and what it says about itself.
+
+    Dims are as the compiler finds them. Raises LoadError, BuildError or ExecutableError.
+    """
+    from castiron.executable import program, reader
+    from castiron.runtime import instance
+
+    if str(path).endswith(".cast"):
+        with reader.open(path) as file:
+            written = program.decode(file.plan)
+        return instance.signature_of(written), dict(written.metadata)
+    from castiron.compiler import encode, pipeline
+    from castiron.compiler import target as targets
+    from castiron.loader import evaluator, onnx
+
+    options = pipeline.Options(targets.host(), evaluator.evaluate_node, evaluator.package)
+    written = encode.encode_slots(pipeline.lower_graph(onnx.load(path), options), ())
+    return instance.signature_of(written), dict(written.metadata)
+
+
+def contract(path: Path) -> Contract:
+    """The contract of a model file or folder: the one beside it, inside it, or derived from it.
+
+    ``path`` may be a contract's file itself. Raises ContractError, and what ``describe`` raises.
+    """
+    from castiron.contract import derive, document
+
+    if str(path).endswith(".toml"):
+        return document.load(path)
+    model = document.model_in(path)
+    for place in (path, model, model.parent):
+        if (found := document.beside(place)) is not None:
+            return document.load(found)
+    return derive.derive(*describe(model), document.name_of(path))
 
 
 def _output_path(source: Any, out: Path | None) -> str:

@@ -14,7 +14,17 @@ from collections.abc import Sequence
 
 from castiron import __version__, errors
 
-COMMANDS = ("build", "run", "serve", "inspect", "profile", "bench", "verify", "interpret")
+COMMANDS = (
+    "build",
+    "contract",
+    "run",
+    "serve",
+    "inspect",
+    "profile",
+    "bench",
+    "verify",
+    "interpret",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

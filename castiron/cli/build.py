@@ -29,6 +29,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="default",
         help="strict keeps convolutions to the accuracy of the direct form",
     )
+    parser.add_argument(
+        "--contract", help="a contract that the model must fit (default: the one beside it)"
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the path")
 
 
@@ -44,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         options.target,
         options.strict,
         precision=options.precision,
+        contract=options.contract,
         progress=progress,
     )
     if progress is None:

@@ -55,16 +55,47 @@ def load(path: str | os.PathLike[str]) -> model.Contract:
 
 
 def beside(path: str | os.PathLike[str]) -> Path | None:
-    """The contract of a model file or of a folder, if there is one.
+    """The contract that lies beside a model file, or in a model's or version's folder, if any.
 
-    For a file ``NAME.onnx`` or ``NAME.cast`` that is ``NAME.contract.toml``, else
-    ``contract.toml`` in its folder, or in the folder above where the folder is a version's.
+    For a file ``NAME.onnx`` or ``NAME.cast`` that is ``NAME.contract.toml``, or else
+    ``contract.toml`` where no other model lies in the folder.
     """
     here = Path(path)
-    folder = here if here.is_dir() else here.parent
-    candidates = [folder / FILE_NAME]
-    if here != folder:
-        candidates.insert(0, folder / f"{here.stem}.{FILE_NAME}")
-    if folder.name.isdecimal():
-        candidates.append(folder.parent / FILE_NAME)
+    if here.is_dir():
+        candidates = [here / FILE_NAME]
+    else:
+        candidates = [here.with_name(f"{here.stem}.{FILE_NAME}")]
+        if {model.stem for model in models_in(here.parent)} <= {here.stem}:
+            candidates.append(here.with_name(FILE_NAME))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def models_in(folder: Path) -> list[Path]:
+    """The model files in a folder, executables first."""
+    return [file for suffix in ("cast", "onnx") for file in sorted(folder.glob(f"*.{suffix}"))]
+
+
+def model_in(path: str | os.PathLike[str]) -> Path:
+    """The model file that a path means: itself, or the one in a model's or version's folder.
+
+    Of a model's folder the highest version counts. ContractError when there is none, or several.
+    """
+    here = Path(path)
+    if not here.is_dir():
+        return here
+    versions = [child for child in here.iterdir() if child.is_dir() and child.name.isdecimal()]
+    folder = max(versions, key=lambda child: int(child.name), default=here)
+    found = models_in(folder)
+    if len({file.stem for file in found}) != 1:
+        shown = ", ".join(file.name for file in found) or "none"
+        raise errors.ContractError(str(path), [f"expected one model in {folder}, found {shown}"])
+    return found[0]
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """What a model is called by where it lies: MODELS/NAME/1/model.onnx, or NAME.onnx."""
+    here = Path(path).resolve()
+    folder = here if here.is_dir() else here.parent
+    if folder.name.isdecimal():
+        return folder.parent.name
+    return here.name if here.is_dir() else here.stem

@@ -94,7 +94,7 @@ class Instance:
         self._device = device
         self._program = program.decode(file.plan)
         self.metadata = self._program.metadata
-        self.signature = _signature(self._program)
+        self.signature = signature_of(self._program)
         self.is_native = all(isinstance(s, program.NativeStage) for s in self._program.stages)
         base, self._weights = file.map_code(), file.map_weights()
         self._kernels = [base + offset for offset in self._program.kernel_offsets]
@@ -333,7 +333,9 @@ class Instance:
         }
 
 
-def _signature(written: program.Program) -> Signature:
+def signature_of(written: program.Program) -> Signature:
+    """Names, dtypes and dims of the inputs and outputs of a program."""
+
     def spec(slot: program.Slot) -> TensorSpec:
         labels = [int(label) if label.isdigit() else label for label in slot.labels]
         return TensorSpec(slot.name, dtypes.named(slot.dtype), tuple(labels))
