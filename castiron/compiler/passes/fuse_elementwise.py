@@ -18,7 +18,8 @@ from castiron.graph.ops import elementwise
 
 EPILOGUE_OPS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 _MOST_TREE_NODES = 160
-_MOST_INPUTS = 12
+_MOST_LOOP_INPUTS = 24
+_MOST_EPILOGUE_INPUTS = 12
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
@@ -97,9 +98,13 @@ class _Groups:
         if self.graph.shape(node.outputs[0]) != self.graph.shape(group.root.outputs[0]):
             return False
         readers = self.consumers.get(node.outputs[0], [])
-        inside = {id(member) for member in group.members}
-        external = {v for m in (*group.members, node) for v in m.inputs if v}
-        return all(id(reader) in inside for reader in readers) and len(external) <= 24
+        members = {id(member) for member in group.members}
+        if any(id(reader) not in members for reader in readers):
+            return False
+        inside = (*group.members, node)
+        made = {member.outputs[0] for member in inside}
+        external = {value for member in inside for value in member.inputs if value} - made
+        return len(external) <= _MOST_LOOP_INPUTS
 
     def tree(self, group: _Group, root: Node, external: list[str] | None) -> Expr:
         """The expression of ``root`` over the values that enter the group.
@@ -208,7 +213,7 @@ def _with_epilogue(groups: _Groups, group: _Group, anchor: Node) -> Node | None:
     shape = graph.shape(end)
     values = [result]
     tree = groups.tree(group, group.root, values)
-    if graph.shape(result) != shape or len(values) > _MOST_INPUTS:
+    if graph.shape(result) != shape or len(values) > _MOST_EPILOGUE_INPUTS:
         return None
     if any(graph.dtype(value).name != "float32" for value in (*values, end)):
         return None
