@@ -26,6 +26,9 @@ class Timers:
         self._held = held
         self._heap: list[tuple[int, int]] = []
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     @property
     def next_ns(self) -> int | None:
         """When something is due for a request that is not settled."""

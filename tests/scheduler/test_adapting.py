@@ -90,6 +90,20 @@ def test_a_lane_with_nothing_to_do_holds_nothing_back() -> None:
         now += 100
 
 
+def test_a_newcomer_does_not_wait_for_what_was_held_back_and_then_left() -> None:
+    lane = lane_of(max_batch_rows=4, max_hold_ns=5 * MS)
+    lane.submit(ask(), 0)
+    formed = take(lane, 0)
+    waiting = ask(MS)
+    lane.submit(waiting, MS)
+    lane.finished(formed, ran(formed), 10 * MS)
+    assert lane.next_batch(10 * MS) is None
+    lane.cancel(waiting.id, 11 * MS)
+    newcomer = ask(12 * MS)
+    lane.submit(newcomer, 12 * MS)
+    assert members(lane.next_batch(12 * MS)) == [newcomer]
+
+
 def test_batches_become_smaller_when_launches_take_long_and_grow_again_slowly() -> None:
     lane = lane_of(max_batch_rows=32, max_launch_ns=5 * MS, recovery_runs=4)
     now = 0
@@ -141,7 +155,7 @@ def test_waiting_behind_another_run_is_no_slow_launch() -> None:
     assert lane.limit.rows == 32
 
 
-def test_reruns_do_not_count_as_a_long_queue() -> None:
+def test_waiting_for_its_own_other_parts_does_not_count_as_a_long_queue() -> None:
     lane = lane_of(max_batch_rows=8, max_queue_ns=50 * MS, is_row_wise=True)
     asked = [ask(timeout_ns=10**12), ask(rows=20, timeout_ns=10**12)]
     for one in asked:
@@ -152,7 +166,8 @@ def test_reruns_do_not_count_as_a_long_queue() -> None:
         now += 40 * MS
         lane.finished(formed, ran(formed), now)
     assert asked[1].outcome == request.ANSWERED
-    assert lane.limit.rows == 8
+    assert now == 160 * MS
+    assert lane.limit.num_lowered == 0
 
 
 def test_a_free_place_is_no_wait() -> None:
