@@ -50,9 +50,9 @@ class Estimate:
         self._time += weight * late
         self._variance = (1 - weight) * (self._variance + weight * ahead * ahead)
         self._covariance = (1 - weight) * (self._covariance + weight * ahead * late)
-        cost = time_ns / max(rows, 1)
-        kept = self._row_costs.get(rows.bit_length(), cost)
-        self._row_costs[rows.bit_length()] = kept + _WEIGHT * (cost - kept)
+        cost, size = time_ns / max(rows, 1), rows.bit_length()
+        kept = self._row_costs.get(size, cost)
+        self._row_costs[size] = kept + _WEIGHT * (cost - kept)
         self.row_ns = 0.0
         if self._variance > _MIN_VARIANCE and self._covariance > 0:
             steepest = self._time / max(self._rows, 1.0)  # a batch for itself costs nothing

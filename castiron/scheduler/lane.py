@@ -254,10 +254,8 @@ class Lane:
     def _ran(self, formed: Batch, ran: Ran, now: int) -> None:
         parts = formed.parts
         assert len(ran.results) == len(parts), (len(ran.results), parts)
-        is_alone = len(parts) == 1
-        if not (is_alone and parts[0].is_whole) and any(
-            count != formed.rows for count in ran.row_counts
-        ):
+        is_alone = len(parts) == 1 and parts[0].is_whole
+        if not is_alone and any(count != formed.rows for count in ran.row_counts):
             self._distrust(formed, ran, now)
             return
         for part, result in zip(parts, ran.results, strict=True):
@@ -294,13 +292,21 @@ class Lane:
     def _end(self, part: Part, result: object) -> None:
         asked = part.request
         if not asked.outcome:
-            part.result = result
-            asked.ended.append(part)
-            if not asked.waiting and asked.running == 1:
-                asked.ended.sort(key=_begin)
-                asked.results = [ended.result for ended in asked.ended]
+            if part.end - part.begin == asked.rows:
+                asked.results.append(result)
                 self._settle(asked, request.ANSWERED)
+            else:
+                self._end_range(part, result)
         self._leave(part)
+
+    def _end_range(self, part: Part, result: object) -> None:
+        asked = part.request
+        part.result = result
+        asked.ended.append(part)
+        if not asked.waiting and asked.running == 1:
+            asked.ended.sort(key=_begin)
+            asked.results = [ended.result for ended in asked.ended]
+            self._settle(asked, request.ANSWERED)
 
     def _fail(self, part: Part, failed: Failed) -> None:
         asked = part.request
@@ -354,8 +360,8 @@ class Lane:
     def _settle(self, asked: Request, outcome: str, reason: str = "", error: object = None) -> None:
         asked.settle(outcome, reason, error)
         self._settled.append(asked)
-        for part in list(asked.waiting):
-            self._waiting.remove(part)
+        while asked.waiting:
+            self._waiting.remove(asked.waiting[-1])
         if not asked.running:
             self._let_go(asked)
 
