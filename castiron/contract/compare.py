@@ -110,19 +110,30 @@ _Place = tuple[str, str, int]  # side, tensor, axis
 
 
 def _ties(old: model.Contract, new: model.Contract) -> Iterator[Change]:
-    """Dims that share a symbol must be equal; which do may change."""
+    """Dims that share a symbol are equal; which do may change."""
     before, now = _symbols(old), _symbols(new)
     shared = [place for place in before if place in now]
+    known = _as_clients_know(before, now)
     for one, other in itertools.combinations(shared, 2):
         was, is_now = before[one] == before[other], now[one] == now[other]
         path = f"{_place(one)} and {_place(other)}"
         values = (f"{before[one]}, {before[other]}", f"{now[one]}, {now[other]}")
-        touches_reply = "output" in {one[0], other[0]}
-        if is_now and not was and not touches_reply:
-            yield change(path, "dims-tied", *values)
-        if was and not is_now:
-            rule = "output-dims-untied" if touches_reply else "input-dims-untied"
-            yield change(path, rule, *values)
+        if "output" not in {one[0], other[0]}:
+            if was != is_now:
+                yield change(path, "dims-tied" if is_now else "input-dims-untied", *values)
+        elif was and known[now[one]] != known[now[other]]:
+            yield change(path, "output-dims-untied", *values)
+
+
+def _as_clients_know(before: dict[_Place, str], now: dict[_Place, str]) -> dict[str, str]:
+    """New symbols, those put together that are equal in the requests of old clients."""
+    known = {symbol: symbol for symbol in now.values()}
+    inputs = [place for place in before if place in now and place[0] == "input"]
+    for one, other in itertools.combinations(inputs, 2):
+        if before[one] == before[other]:
+            kept, gone = known[now[one]], known[now[other]]
+            known = {symbol: kept if root == gone else root for symbol, root in known.items()}
+    return known
 
 
 def _symbols(contract: model.Contract) -> dict[_Place, str]:
