@@ -8,8 +8,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _STOP_S = 10.0
@@ -27,6 +28,7 @@ class Group:
                 env={**os.environ, **extra}, start_new_session=True,
             )  # fmt: skip
         self._log = log
+        self._seen = {self._leader.pid}
 
     @property
     def is_alive(self) -> bool:
@@ -43,6 +45,7 @@ class Group:
 
     def stop(self) -> None:
         """Ask the first process to end; whatever is left after a while is killed, one by one."""
+        self._members()
         if self.is_alive:
             self._leader.terminate()
         end = time.monotonic() + _STOP_S
@@ -55,16 +58,37 @@ class Group:
         self._leader.wait(_STOP_S)
 
     def _members(self) -> list[tuple[int, int]]:
-        """Process id and CPU ticks of each process of the group that is not yet over."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(fields[3]) == self._leader.pid and fields[0] != "Z":
-                    found.append((int(entry.name), int(fields[11]) + int(fields[12])))
-        return found
+        """Process id and CPU ticks of each process of the group that is not yet over.
+
+        Those that descend from the first process, or are in its group; once seen, a process stays
+        a member, since its parent may end before it.
+        """
+        alive = dict(_processes())
+        self._seen &= alive.keys()
+        self._seen |= {pid for pid, each in alive.items() if each.group == self._leader.pid}
+        while found := {
+            pid for pid, each in alive.items() if each.parent in self._seen and pid not in self._seen
+        }:
+            self._seen |= found
+        return [(pid, alive[pid].ticks) for pid in sorted(self._seen)]
+
+
+class _Process(NamedTuple):
+    parent: int
+    group: int
+    ticks: int
+
+
+def _processes() -> Iterator[tuple[int, _Process]]:
+    """Every process of the machine that is not yet over."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if fields[0] != "Z":
+                ticks = int(fields[11]) + int(fields[12])
+                yield int(entry.name), _Process(int(fields[1]), int(fields[3]), ticks)
 
 
 def free_port() -> int:

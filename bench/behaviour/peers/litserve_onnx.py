@@ -1,9 +1,9 @@
 """LitServe: one API for each model; its check of requests by pydantic types is used.
 
 python litserve_onnx.py MODELS_DIR PORT BATCH_WINDOW_S
-"""
 
-from __future__ import annotations
+It reads the types of requests from annotations, which must therefore be types and no strings.
+"""
 
 import sys
 from pathlib import Path

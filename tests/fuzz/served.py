@@ -1,0 +1,166 @@
+"""The server under fire: the real command over compiled models, with short patience.
+
+Limits are small, so that requests meet them; what is slow is given up on soon, so that many slow
+requests fit into a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+from prometheus_client import parser
+
+MAX_BODY_BYTES = 1 << 18
+# Longer than any connection can last that the server treats as it says: head, body at the least
+# rate, answer, idling, and the grain of its sweeps; with room for a busy machine.
+DEADLINE_S = 25.0
+_START_S = 120.0
+
+OPTIONS = {
+    "max-body-bytes": MAX_BODY_BYTES,
+    "max-json-bytes": 1 << 17,
+    "max-head-bytes": 1 << 14,
+    "max-in-flight": 64,
+    "head-timeout-s": 0.5,
+    "body-timeout-s": 0.5,
+    "keep-alive-s": 0.5,
+    "request-timeout-s": 5,
+}
+
+# One input and output of each, as the protocol names them.
+DTYPES = {
+    "BOOL": TensorProto.BOOL,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "FP16": TensorProto.FLOAT16,
+    "BF16": TensorProto.BFLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+}
+
+
+class Server:
+    """A running one."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, grpc_port: int | None) -> None:
+        self._process = process
+        self._log = log
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+        assert line.startswith("serving on http://127.0.0.1:"), (line, self.log())
+        self.port = int(line.split()[2].rsplit(":", 1)[1].rstrip(","))
+        self.grpc_port = grpc_port
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        """What it wrote to its error stream."""
+        return self._log.read_text(errors="replace")
+
+    def rss_bytes(self) -> int:
+        """Resident memory now."""
+        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def get(self, path: str) -> bytes:
+        """The body of an answer; OSError unless it is 200."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            body: bytes = answer.read()
+        return body
+
+    def counts(self) -> dict[str, float]:
+        """Requests accepted, in flight and ended, over all models and outcomes."""
+        found = {"accepted": 0.0, "in_flight": 0.0, "ended": 0.0}
+        names = {
+            "castiron_requests_accepted_total": "accepted",
+            "castiron_requests_in_flight": "in_flight",
+            "castiron_requests_total": "ended",
+        }
+        for family in parser.text_string_to_metric_families(self.get("/metrics").decode()):
+            for sample in family.samples:
+                if sample.name in names:
+                    found[names[sample.name]] += sample.value
+        return found
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        self._process.terminate()
+        return self._process.wait(30)
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Server]:
+    """A server over models that add one and that give everything back, ready."""
+    _save(folder / "models")
+    command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--port", "0",
+               "--threads", "1", "--cache-dir", str(folder / "cache"),
+               "--log-level", "WARNING"]  # fmt: skip
+    for name, value in OPTIONS.items():
+        command += [f"--{name}", str(value)]
+    with (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+    try:
+        server = Server(process, folder / "log.txt", None)
+        _wait_ready(server)
+        yield server
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _wait_ready(server: Server) -> None:
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            if json.loads(server.get("/v2/health/ready"))["ready"]:
+                return
+        time.sleep(0.1)
+    raise AssertionError(server.log())
+
+
+def _save(folder: Path) -> None:
+    add = helper.make_node("Add", ["x", "one"], ["y"])
+    rows = [("x", TensorProto.FLOAT, ["rows", 4])], [("y", TensorProto.FLOAT, ["rows", 4])]
+    one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
+    _write(folder / "add_one", [add], *rows, [one])
+    given = [(name, kind, ["n"]) for name, kind in DTYPES.items()]
+    taken = [(f"{name}_out", kind, ["n"]) for name, kind in DTYPES.items()]
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in DTYPES]
+    _write(folder / "every", nodes, given, taken, [])
+
+
+def _write(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    given: list[tuple[str, int, list[str | int]]] | list[tuple[str, int, list[str]]],
+    taken: list[tuple[str, int, list[str | int]]] | list[tuple[str, int, list[str]]],
+    constants: list[onnx.TensorProto],
+) -> None:
+    values = [[helper.make_tensor_value_info(*each) for each in side] for side in (given, taken)]
+    graph = helper.make_graph(nodes, folder.name, *values, constants)
+    opsets = [helper.make_opsetid("", 20)]
+    (folder / "1").mkdir(parents=True)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    onnx.save(model, folder / "1" / "model.onnx")
