@@ -148,3 +148,10 @@ def truncate(f: Function, x: Value) -> Value:
     size = absolute(f, x)
     near = round_even(f, size)
     return copy_sign(f, f.select(near > size, near - 1.0, near), x)
+
+
+def prefetch(f: Function, pointer: Value) -> None:
+    """Ask the second cache for the line at this address, which may lie anywhere."""
+    f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+    # Read, locality 2 (into the second cache and below), data.
+    f.statement(f"call void @llvm.prefetch.p0(ptr {pointer.text}, i32 0, i32 2, i32 1)")

@@ -235,7 +235,7 @@ class _Kernel:
             with f.when(fits):
                 if width.masked:
                     now["columns"] = columns - (width.vectors - 1) * self.lanes
-                labels = ["rows", *(name for _, name in tiles.parameters(self.micro, width))]
+                labels = [name for _, name in tiles.panel_parameters(self.micro, width)]
                 f.call(panel, [now[label] for label in labels])
 
 

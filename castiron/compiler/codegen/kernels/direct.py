@@ -64,7 +64,9 @@ def lower(convolution: Convolution, target: Target) -> step.Step:
     geometry, weights = convolution.geometry, convolution.weights
     depth = depth_of(geometry)
     epilogue, extras = epilogues.lifted(convolution.epilogue, convolution.extras)
-    micro = tiles.Micro(nested=True, has_bias=convolution.bias is not None, epilogue=epilogue)
+    micro = tiles.Micro(
+        nested=True, reads_ahead=True, has_bias=convolution.bias is not None, epilogue=epilogue
+    )
     run = geometry.columns.output
     columns = columns_of(geometry, target)
     cut = divide(geometry, columns, target)
@@ -283,8 +285,10 @@ class _Kernel:
         if micro.has_bias:
             now["bias"] = f.offset(at["bias"], packed)
         source = f.offset(here["a"], group * at["group_channels"] * 4)
+        now["turns"] = here["last"] - here["first"]
         with f.loop(here["first"], here["last"]) as turn:
-            down = (turn.index - here["first"]) * at["row_stride"] * at["a_line"]
+            now["turn"] = turn.index - here["first"]
+            down = now["turn"] * at["row_stride"] * at["a_line"]
             now["a"] = f.offset(source, down)
             out = here["down"] + turn.index * at["y_row"]
             now["c"] = f.offset(f.offset(at["c"], out), across)
@@ -300,7 +304,7 @@ class _Kernel:
             is_rest = width == self.columns.rest
             has_both = len(self.panels) == 2
             condition = (number >= now["full"]) if is_rest else (number < now["full"])
-            labels = ["rows", *(label for _, label in tiles.parameters(self.micro, width))]
+            labels = [label for _, label in tiles.panel_parameters(self.micro, width)]
             args = [now[label] for label in labels]
             if has_both:
                 with f.when(condition):

@@ -69,6 +69,7 @@ def lower(product: Product, target: Target) -> step.Step:
     reads = [step.Read(value) for value in product.extras]
     epilogue, extras = epilogues.lifted(product.epilogue, reads)
     micro = tiles.Micro(
+        reads_ahead=True,
         element=element_of(product.matrix),
         has_bias=product.bias is not None,
         strided_a=product.a_step != product.matrix.itemsize,
@@ -205,6 +206,7 @@ def _call(
     across = index * step_bytes
     now = dict(here)
     now["b"] = f.offset(here["b"], across * here["inner"])
+    now |= {"turns": f.const(1, I64), "turn": f.const(0, I64)}
     now["b_row"] = f.const(width.vectors * columns.lanes * size, I64)
     now["c"] = f.offset(f.offset(here["c"], here["c_down"]), across)
     if micro.has_bias:
@@ -215,5 +217,5 @@ def _call(
             if kind == epilogues.FULL:
                 place = f.offset(place, here["c_down"])
             now[f"e{n}"] = place if kind == epilogues.SCALAR else f.offset(place, across)
-    labels = ["rows", *(label for _, label in tiles.parameters(micro, width))]
+    labels = [label for _, label in tiles.panel_parameters(micro, width)]
     f.call(panels[width], [now[label] for label in labels])

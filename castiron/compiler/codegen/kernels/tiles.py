@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from castiron.compiler.codegen import loop as language
+from castiron.compiler.codegen import vectors
 from castiron.compiler.codegen.kernels import epilogues
 from castiron.compiler.codegen.loop import F32, I64, PTR, Function, Module, Value
 from castiron.compiler.target import Target
@@ -27,7 +28,9 @@ class Micro:
     times ``inner`` elements, with a jump in bytes after each inner and each middle run, while B
     is packed. Others have one level, with run-time distances between rows of B, and between the
     elements of a row of A if ``strided_a``. ``partial_b`` says that B has no padding behind its
-    last column, so that the last vector is read masked.
+    last column, so that the last vector is read masked. ``reads_ahead`` says that another panel
+    lies behind B: while one is multiplied, the strips ask the second cache for the next, since
+    weights come from main memory in any network larger than the caches.
     """
 
     element: str = F32
@@ -35,6 +38,7 @@ class Micro:
     has_bias: bool = False
     partial_b: bool = False
     strided_a: bool = False
+    reads_ahead: bool = False
     epilogue: epilogues.Epilogue | None = None
 
     @property
@@ -51,6 +55,7 @@ class Micro:
                 ("b", self.has_bias),
                 ("p", self.partial_b),
                 ("s", self.strided_a),
+                ("a", self.reads_ahead),
             )
             if on
         )
@@ -89,7 +94,7 @@ def most_rows(target: Target, vectors: int) -> int:
 
 
 def parameters(micro: Micro, width: Width) -> list[tuple[str, str]]:
-    """The parameters of a strip, in order; a panel has ``rows`` in front of them."""
+    """The parameters that a strip and its panel share, in order."""
     names = [(PTR, "a"), (I64, "a_row"), (PTR, "b"), (I64, "inner"), (PTR, "c"), (I64, "c_row")]
     if micro.nested:
         names += [(I64, "outer"), (I64, "outer_jump"), (I64, "middle"), (I64, "middle_jump")]
@@ -104,12 +109,24 @@ def parameters(micro: Micro, width: Width) -> list[tuple[str, str]]:
     return names
 
 
+def panel_parameters(micro: Micro, width: Width) -> list[tuple[str, str]]:
+    """What a panel takes: how many rows, and which of how many walks over the same B this is."""
+    more = [(I64, "turns"), (I64, "turn")] if micro.reads_ahead else []
+    return [(I64, "rows"), *parameters(micro, width), *more]
+
+
+def _strip_parameters(micro: Micro, width: Width) -> list[tuple[str, str]]:
+    """What a strip takes: ``ahead`` is what it asks the cache for, a step of it for each of B."""
+    more = [(PTR, "ahead"), (I64, "ahead_step")] if micro.reads_ahead else []
+    return [*parameters(micro, width), *more]
+
+
 class _Strip:
     """One strip function being written."""
 
     def __init__(self, module: Module, micro: Micro, width: Width, rows: int) -> None:
         name = f"strip_{rows}x{width.tag()}"
-        params = parameters(micro, width)
+        params = _strip_parameters(micro, width)
         self.f = module.function(name, params)
         self.micro, self.width, self.rows = micro, width, rows
         self.lanes = lanes_of(module.target, micro.element)
@@ -121,13 +138,12 @@ class _Strip:
         return self.width.masked and vector == self.width.vectors - 1
 
     def write(self) -> Function:
-        bases = self._bases()
-        sums = self._initial()
-        if self.micro.nested:
-            sums = self._nest(bases, sums)
-        else:
-            sums = self._run([*bases, self.at["b"], *sums])[len(bases) + 1 :]
-        self._finish(sums)
+        pointers = [*self._bases(), self.at["b"]]
+        if self.micro.reads_ahead:
+            pointers.append(self.at["ahead"])
+        state = [*pointers, *self._initial()]
+        state = self._nest(state) if self.micro.nested else self._run(state)
+        self._finish(state[len(pointers) :])
         self.f.return_()
         return self.f
 
@@ -147,9 +163,9 @@ class _Strip:
         ]
         return row * self.rows
 
-    def _nest(self, bases: list[Value], sums: list[Value]) -> list[Value]:
-        f, num = self.f, len(bases)
-        with f.loop(0, self.at["outer"], carry=[*bases, self.at["b"], *sums]) as outer:
+    def _nest(self, state: list[Value]) -> list[Value]:
+        f, num = self.f, len(self._group_sizes())
+        with f.loop(0, self.at["outer"], carry=state) as outer:
             with f.loop(0, self.at["middle"], carry=outer.carried) as middle:
                 state = self._run(middle.carried)
                 moved = [f.offset(base, self.at["middle_jump"]) for base in state[:num]]
@@ -157,18 +173,22 @@ class _Strip:
             state = middle.results
             moved = [f.offset(base, self.at["outer_jump"]) for base in state[:num]]
             outer.update([*moved, *state[num:]])
-        return outer.results[num + 1 :]
+        return outer.results
 
     def _run(self, state: list[Value]) -> list[Value]:
-        """``inner`` steps of depth on the state [bases..., b, sums...]."""
+        """``inner`` steps of depth on the state [bases..., b, (ahead,) sums...]."""
         f, num = self.f, len(self._group_sizes())
         # A run-time step tempts LLVM to reach row after row by one chain of additions.
         step = self.at["a_step"] if self.micro.strided_a else self.micro.size_bytes
         with f.loop(0, self.at["inner"], carry=state) as depth:
-            bases, b, sums = depth.carried[:num], depth.carried[num], depth.carried[num + 1 :]
-            sums = self._multiply(bases, b, list(sums))
+            bases, b, rest = depth.carried[:num], depth.carried[num], depth.carried[num + 1 :]
+            ahead = rest[:1] if self.micro.reads_ahead else []
+            for place in ahead:
+                vectors.prefetch(f, place)
+            sums = self._multiply(bases, b, rest[len(ahead) :])
             moved = [f.offset(base, step) for base in bases]
-            depth.update([*moved, f.offset(b, self._b_row()), *sums])
+            following = [f.offset(place, self.at["ahead_step"]) for place in ahead]
+            depth.update([*moved, f.offset(b, self._b_row()), *following, *sums])
         return depth.results
 
     def _group_sizes(self) -> list[int]:
@@ -245,7 +265,8 @@ class Strips:
     def tag(self) -> str:
         """The part of a symbol that names width and heights."""
         whole = self.heights == tuple(range(1, self.tallest + 1))
-        listed = f"to{self.tallest}" if whole else "_".join(map(str, self.heights))
+        most = self.tallest
+        listed = f"to{most}" if whole else f"{'_'.join(map(str, self.heights))}of{most}"
         return f"w{self.width.tag()}h{listed}"
 
 
@@ -265,7 +286,8 @@ def panel(module: Module, micro: Micro, cut: Strips) -> Function:
     """The function that computes one panel, its rows cut into balanced strips."""
     width, tallest = cut.width, cut.tallest
     functions = {height: strip(module, micro, width, height) for height in cut.heights}
-    params = [(I64, "rows"), *parameters(micro, width)]
+    params = panel_parameters(micro, width)
+    strip_labels = [label for _, label in _strip_parameters(micro, width)]
     f = module.function(f"panel_{width.tag()}", params)
     at = {label: value for (_, label), value in zip(params, f.params, strict=True)}
     heavy = micro.epilogue if not epilogues.is_light(micro.epilogue) else None
@@ -274,6 +296,8 @@ def panel(module: Module, micro: Micro, cut: Strips) -> Function:
         count = (at["rows"] + (tallest - 1)) // tallest
         low = at["rows"] // count
         high_strips = at["rows"] - low * count
+        if micro.reads_ahead:
+            at |= _ahead(f, (micro, width), at, count)
         places = _moving(micro, at)
         # Narrow rows may be dense, and many of them fill the registers better than one strip.
         at_end = width.vectors == 1
@@ -281,7 +305,7 @@ def panel(module: Module, micro: Micro, cut: Strips) -> Function:
         for height, number in ((low + 1, high_strips), (low, count - high_strips)):
             with f.loop(0, number, carry=list(places.values())) as turn:
                 now = {**at, **dict(zip(places, turn.carried, strict=True))}
-                _dispatch(f, functions, height, [now[label] for _, label in params[1:]])
+                _dispatch(f, functions, height, [now[label] for label in strip_labels])
                 if finish and not at_end:
                     epilogues.call_finisher(f, finish, now, (height, size[1]))
                 turn.update(_moved(f, places, now, height))
@@ -299,9 +323,28 @@ def _columns(f: Function, micro: Micro, width: Width, at: dict[str, Value]) -> V
     return f.const(width.vectors * lanes, I64)
 
 
+def _ahead(
+    f: Function, shape: tuple[Micro, Width], at: dict[str, Value], count: Value
+) -> dict[str, Value]:
+    """Where this walk's part of the next panel begins; a strip's share of it, and a step's."""
+    micro, width = shape
+    depth = at["inner"]
+    if micro.nested:
+        depth = depth * at["outer"] * at["middle"]
+        b_row = f.const(width.vectors * lanes_of(f.target, micro.element) * micro.size_bytes, I64)
+    else:
+        b_row = at["b_row"]
+    share = b_row // (count * at["turns"])
+    return {
+        "ahead": f.offset(at["b"], depth * (b_row + share * count * at["turn"])),
+        "ahead_step": share,
+        "ahead_down": depth * share,
+    }
+
+
 def _moving(micro: Micro, at: dict[str, Value]) -> dict[str, Value]:
-    """The pointers that go down with the rows."""
-    labels = ["a", "c"]
+    """The pointers that go on from strip to strip."""
+    labels = ["a", "c", *(["ahead"] if micro.reads_ahead else [])]
     if micro.epilogue:
         kinds = micro.epilogue.kinds
         labels += [f"e{n}" for n, kind in enumerate(kinds) if kind == epilogues.FULL]
@@ -311,7 +354,7 @@ def _moving(micro: Micro, at: dict[str, Value]) -> dict[str, Value]:
 def _moved(
     f: Function, places: dict[str, Value], now: dict[str, Value], height: Value
 ) -> list[Value]:
-    down = {"a": now["a_row"] * height}
+    down = {"a": now["a_row"] * height, "ahead": now.get("ahead_down", now["a_row"])}
     c_down = now["c_row"] * height
     return [f.offset(now[label], down.get(label, c_down)) for label in places]
 

@@ -34,7 +34,7 @@ _INPUT_CYCLES = {2: 35, 4: 110}
 _OUTPUT_CYCLES = {2: 30, 4: 80}
 _BYTES_A_CYCLE = 4
 # The part of that time in which nothing is multiplied.
-_EXPOSED = 0.8
+_EXPOSED = 0.6
 
 
 def fits(geometry: Geometry) -> bool:
@@ -322,7 +322,7 @@ class _Kernel:
         (self.outputs, self.has_bias, self.epilogue), strips = text
         self.products = (self.outputs + 2) ** 2
         self.columns = columns
-        self.micro = tiles.Micro()
+        self.micro = tiles.Micro(reads_ahead=True)
         self.panels = packing.panels(module, self.micro, strips)
         self.copy = bands.band_copier(module)
         self.transform = input_function(module, self.outputs)
@@ -408,6 +408,8 @@ class _Kernel:
                 "a_row": self.v_row,
                 "inner": at["channels"],
                 "c_row": self.m_row,
+                "turns": f.const(1, I64),
+                "turn": f.const(0, I64),
             }
             now["a"] = f.offset(f.params[3], index * self.v_component)
             matrix = f.offset(at["b"], index * at["padded"] * at["pixel"])
@@ -422,7 +424,7 @@ class _Kernel:
         f = self.f
         for width, panel in self.panels.items():
             now["b_row"] = f.const(width.vectors * self.columns.lanes * 4, I64)
-            labels = ["rows", *(label for _, label in tiles.parameters(self.micro, width))]
+            labels = [label for _, label in tiles.panel_parameters(self.micro, width)]
             is_rest = width == self.columns.rest
             condition = number >= self.at["full"] if is_rest else number < self.at["full"]
             with f.when(condition):
