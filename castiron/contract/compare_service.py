@@ -98,10 +98,18 @@ def service(old: model.Contract, new: model.Contract) -> Iterator[Change]:
         values = getattr(old.sla, name), getattr(new.sla, name)
         yield from _promise(f"sla.{name}", *values, less_is_better=False)
     yield from _classes(old.priority, new.priority)
-    for name in ("alerts", "release", "golden", "pipeline"):
+    for name in ("alerts", "release"):
         before, now = getattr(old, name), getattr(new, name)
-        if before != now:
-            yield change(name, "inside-changed", before, now)
+        for item in dataclasses.fields(before):
+            yield from _inside(f"{name}.{item.name}", before, now, item.name)
+    for name in ("golden", "pipeline"):
+        yield from _inside(name, old, new, name)
+
+
+def _inside(path: str, old: Any, new: Any, name: str) -> Iterator[Change]:
+    before, now = getattr(old, name), getattr(new, name)
+    if before != now:
+        yield change(path, "inside-changed", before, now)
 
 
 def _limit(path: str, old: float | None, new: float | None) -> Iterator[Change]:

@@ -43,7 +43,8 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         fields = {item.name: strategy_of(hints[item.name]) for item in dataclasses.fields(kind)}
-        return st.builds(kind, **fields)
+        made: Any = kind
+        return st.builds(made, **fields)
     plain = {
         str: st.text(max_size=8),
         bool: st.booleans(),
