@@ -122,9 +122,17 @@ class BindingCache:
         if found is None:
             self.misses += 1
             found = bind(stage, symbols, kernels)
-            if len(self._kept) >= self._limit:
-                del self._kept[next(iter(self._kept))]
+            make_room(self._kept, self._limit - 1)
         else:
             self.hits += 1
         self._kept[symbols] = found
         return found
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def make_room(kept: dict[Any, Any], most: int) -> None:
+    """Forget the oldest entries until at most ``most`` are left; other threads may do the same."""
+    for key in list(kept)[: max(len(kept) - most, 0)]:
+        kept.pop(key, None)

@@ -12,6 +12,7 @@ import ctypes
 
 from castiron import errors
 from castiron.executable import abi, program
+from castiron.runtime import binding as bindings
 from castiron.runtime import views
 from castiron.runtime.binding import Binding, BindingCache
 from castiron.tensor import dtype as dtypes
@@ -151,7 +152,11 @@ class Instance:
             self._finish(stage, call, slots)
             on_done(self._outputs(slots), None)
 
-        lane.submit(call.context_address, finish)
+        try:
+            lane.submit(call.context_address, finish)
+        except BaseException:
+            self._finish(stage, call, slots)
+            raise
 
     def profile(self, inputs: Mapping[str, Any]) -> list[list[int]]:
         """Run once and give the clock ticks of every step, by stage (empty if interpreted)."""
@@ -221,8 +226,7 @@ class Instance:
             self._program.inputs, shapes, self.signature.inputs, strict=True
         ):
             self._bind_shape(slot, shape, symbols, spec)
-        if len(self._learned) >= _MOST_LEARNED:
-            del self._learned[next(iter(self._learned))]
+        bindings.make_room(self._learned, _MOST_LEARNED - 1)
         self._learned[tuple(shapes)] = symbols
         return symbols
 
@@ -239,7 +243,7 @@ class Instance:
             return
         dims = self._program.dims
         fits = len(rows) == len(shape)
-        for row, extent in zip(rows, shape, strict=False):
+        for row, extent in zip(rows, shape, strict=True) if fits else ():
             operation, value = dims[3 * row], dims[3 * row + 1]
             if operation == program.SYMBOL:
                 if symbols[value] is None:
@@ -248,12 +252,25 @@ class Instance:
             elif operation == program.CONST:
                 fits = fits and value == extent
         if not fits:
-            described = spec or self._program.slots[slot].name
-            raise errors.InputError(
-                f"expected {described}, found shape {list(shape)}"
-                + _known_symbols(self._program.symbols, symbols),
-                f"inputs.{self._program.slots[slot].name}",
-            )
+            raise self._wrong_shape(slot, shape, symbols, spec)
+
+    def _wrong_shape(
+        self,
+        slot: int,
+        shape: tuple[int, ...],
+        symbols: list[int | None],
+        spec: TensorSpec | None,
+    ) -> errors.InputError:
+        found = f"found shape {list(shape)}" + _known_symbols(self._program.symbols, symbols)
+        if spec is not None:
+            return errors.InputError(f"expected {spec}, {found}", f"inputs.{spec.name}")
+        # The op was interpreted, and these inputs made it give what the build did not foresee.
+        inside = self._program.slots[slot]
+        return errors.InputError(
+            f"an interpreted step was expected to make {inside.name}: "
+            f"{inside.dtype}[{', '.join(inside.labels)}], {found}",
+            "inputs",
+        )
 
     def _bind(
         self, position: int, stage: program.NativeStage, symbols: Sequence[int | None]
@@ -274,12 +291,7 @@ class Instance:
             call: _Call = binding.idle_calls.pop()
         except IndexError:
             call = self._new_call(stage, binding)
-        context, bases = call.context, call.bases
-        if binding.arena_bytes or binding.scratch_bytes:
-            size_bytes = binding.arena_bytes + binding.scratch_bytes * self._threads
-            call.block = block = self._device.pool.rent(size_bytes)
-            bases[abi.REGION_ARENA] = block.address
-            context[abi.CTX_SCRATCH] = block.address + binding.arena_bytes
+        bases = call.bases
         at = abi.REGION_FIRST_INPUT
         call.owners = read = [slots[slot] for slot in stage.reads]
         for view in read:
@@ -291,6 +303,12 @@ class Instance:
             call.outputs.append(view)
             bases[at] = view.address
             at += 1
+        # Last, so that nothing is rented if anything above fails.
+        if binding.arena_bytes or binding.scratch_bytes:
+            size_bytes = binding.arena_bytes + binding.scratch_bytes * self._threads
+            call.block = block = self._device.pool.rent(size_bytes)
+            bases[abi.REGION_ARENA] = block.address
+            call.context[abi.CTX_SCRATCH] = block.address + binding.arena_bytes
         return call
 
     def _new_call(self, stage: program.NativeStage, binding: Binding) -> _Call:
@@ -322,8 +340,8 @@ class Instance:
         arrays = [slots[slot].owner for slot in stage.reads]  # type: ignore[union-attr]
         results = self._interpreters[position].run(dict(zip(names, arrays, strict=True)))
         for slot in stage.writes:
-            name = self._program.slots[slot].name
-            slots[slot] = view = views.of_result(results[name])
+            name, dtype = self._program.slots[slot].name, self._program.slots[slot].dtype
+            slots[slot] = view = views.of_result(results[name], dtype)
             self._bind_shape(slot, view.shape, symbols, None)
 
     def _outputs(self, slots: Sequence[views.View | None]) -> dict[str, Any]:

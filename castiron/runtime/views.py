@@ -11,6 +11,7 @@ import sys
 
 from castiron import errors
 from castiron.tensor import dtype as dtypes
+from castiron.tensor import elements
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,11 +24,8 @@ _TYPESTRS = {
     "|u1": "uint8", "<i2": "int16", "<u2": "uint16", "<i4": "int32", "<u4": "uint32",
     "<i8": "int64", "<u8": "uint64",
 }  # fmt: skip
-_FORMATS = {
-    "f": "float32", "d": "float64", "e": "float16", "?": "bool", "b": "int8", "B": "uint8",
-    "h": "int16", "H": "uint16", "i": "int32", "I": "uint32", "q": "int64", "Q": "uint64",
-    "l": "int64", "L": "uint64",
-}  # fmt: skip
+# The size of some integer codes depends on who wrote them, so it is asked of the buffer.
+_SIGNED, _UNSIGNED, _FLOATS = "bhilqn", "BHILQN", "efd"
 
 
 class View:
@@ -56,6 +54,13 @@ def of(value: Any, spec: TensorSpec) -> View:
 
 
 def _of_array(value: Any, interface: dict[str, Any]) -> View:
+    loaded: Any = sys.modules.get("numpy")
+    if loaded is None or not isinstance(value, loaded.ndarray):
+        # A numpy scalar's interface, for one, names memory that is gone already.
+        import numpy as np
+
+        value = np.asarray(value)
+        interface = value.__array_interface__
     if interface["strides"] is not None or interface["typestr"][0] == ">":
         import numpy as np
 
@@ -77,17 +82,32 @@ def _of_buffer(value: Any, spec: TensorSpec) -> View:
             "make it one with numpy.asarray(x)",
             f"inputs.{spec.name}",
         ) from None
-    shape, code = memory.shape, memory.format.lstrip("@=<")
+    shape = tuple(memory.shape or ())
     if memory.readonly or not memory.c_contiguous:
         owner = bytearray(memory.tobytes())
     else:
         owner = memory.cast("B") if memory.nbytes else bytearray(1)  # type: ignore[assignment]
     address = ctypes.addressof(ctypes.c_char.from_buffer(owner)) if len(owner) else 0
-    return View(address, _FORMATS.get(code, code), tuple(shape or ()), owner)
+    return View(address, _dtype_of(memory), shape, owner)
+
+
+def _dtype_of(memory: memoryview) -> str:
+    """The dtype of a buffer's elements, or the format as it is where we know none."""
+    code = memory.format.lstrip("@=<")
+    bits = 8 * memory.itemsize
+    if code == "?":
+        return "bool"
+    for kind, codes in (("int", _SIGNED), ("uint", _UNSIGNED), ("float", _FLOATS)):
+        if len(code) == 1 and code in codes:
+            return f"{kind}{bits}"
+    return memory.format
 
 
 def empty(dtype: str, shape: tuple[int, ...]) -> View:
-    """New memory for a tensor: a numpy array when numpy is loaded, a memoryview otherwise."""
+    """New memory for a tensor: a numpy array when numpy is loaded, a memoryview otherwise.
+
+    A memoryview without elements is flat, since it cannot have an extent of 0 beside others.
+    """
     np: Any = sys.modules.get("numpy")
     if np is not None and dtype != "bfloat16":
         array = np.empty(shape, dtype)
@@ -109,9 +129,13 @@ def empty(dtype: str, shape: tuple[int, ...]) -> View:
     return View(ctypes.addressof(ctypes.c_char.from_buffer(memory)), dtype, shape, view)
 
 
-def of_result(value: Any) -> View:
-    """An interpreter's result: an array of any dtype, kept as it is."""
+def of_result(value: Any, dtype: str) -> View:
+    """An interpreter's result as row-major memory of the dtype that the plan counts on.
+
+    ``dtype`` is "" where the model does not say it; the result is then kept as it is.
+    """
     import numpy as np
 
-    array = np.ascontiguousarray(value).reshape(np.shape(value))
+    wanted = elements.numpy_dtype(dtypes.named(dtype)) if dtype else None
+    array = np.ascontiguousarray(value, wanted).reshape(np.shape(value))
     return _of_array(array, array.__array_interface__)

@@ -1,7 +1,8 @@
 """How the elements of each dtype lie in numpy arrays and in bytes on a wire.
 
-Numbers are little-endian, C order. BFLOAT16 is the type of ``ml_dtypes``. STRING travels as ``object`` arrays of ``str``; bytes that are not UTF-8 are kept as
-surrogate escapes, so every byte string comes back as it was. numpy is imported on use.
+Numbers are little-endian, C order. BFLOAT16 is the type of ``ml_dtypes``. STRING travels as
+``object`` arrays of ``str``; bytes that are not UTF-8 are kept as surrogate escapes, so every byte
+string comes back as it was. numpy is imported on use.
 """
 
 from __future__ import annotations
