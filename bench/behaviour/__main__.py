@@ -66,7 +66,11 @@ def report(found: dict[str, dict[_Key, probes.Outcome]]) -> str:
         if (outcome := own.get((title, way))) is not None and outcome.evidence
     ]
     shown = table.with_heading(lines, table.markdown(["probe", *found], rows))
-    return f"{shown}\n\n<details><summary>Evidence</summary>\n\n" + "\n".join(evidence) + "\n\n</details>"
+    return (
+        f"{shown}\n\n<details><summary>Evidence</summary>\n\n"
+        + "\n".join(evidence)
+        + "\n\n</details>"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,9 +78,7 @@ def of_protocol() -> Iterator[Call]:
     yield Call("an input twice", json.dumps({"inputs": [_RIGHT, _RIGHT]}).encode())
     yield Call("an unknown output", _with({"outputs": [{"name": "nothing"}]}))
     raw = json.dumps({"inputs": [{**_RIGHT, "data": None}]}).encode()
-    yield Call(
-        "a JSON length beyond the body", raw, {"Inference-Header-Content-Length": "100000"}
-    )
+    yield Call("a JSON length beyond the body", raw, {"Inference-Header-Content-Length": "100000"})
     yield Call("half of gzip", gzip.compress(_with())[:-12], {"Content-Encoding": "gzip"})
 
 

@@ -107,7 +107,9 @@ def odd_calls(_server: servers.Server, way: ways.Way) -> Outcome:
             failed.append(fault)
     after = way.ask("quick", [[1.0, 2.0, 3.0, 4.0]])
     well = after.is_ok and not (accepted or failed or unreadable)
-    text = f"{found.total()} calls: " + ", ".join(f"{n} x {code}" for code, n in sorted(found.items()))
+    text = f"{found.total()} calls: " + ", ".join(
+        f"{n} x {code}" for code, n in sorted(found.items())
+    )
     for what, faults in (
         ("accepted", accepted), ("failed", failed), ("error not readable", unreadable),
     ):  # fmt: skip
@@ -208,7 +210,9 @@ def _cost_s(server: servers.Server, ask: Callable[[], object]) -> float:
     begun, before_s = time.monotonic(), server.group.cpu_s()
     ask()
     last_s, now_s = before_s, math.inf
-    while now_s - last_s > _QUIET_S * idle_rate + _GRAIN_S and time.monotonic() < begun + _LONGEST_S:
+    while (
+        now_s - last_s > _QUIET_S * idle_rate + _GRAIN_S and time.monotonic() < begun + _LONGEST_S
+    ):
         last_s = server.group.cpu_s()
         time.sleep(_QUIET_S)
         now_s = server.group.cpu_s()

@@ -67,7 +67,9 @@ class Group:
         self._seen &= alive.keys()
         self._seen |= {pid for pid, each in alive.items() if each.group == self._leader.pid}
         while found := {
-            pid for pid, each in alive.items() if each.parent in self._seen and pid not in self._seen
+            pid
+            for pid, each in alive.items()
+            if each.parent in self._seen and pid not in self._seen
         }:
             self._seen |= found
         return [(pid, alive[pid].ticks) for pid in sorted(self._seen)]

@@ -78,6 +78,7 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self.whole: intake.Whole | None = None
         self.late_at_s = math.inf
         self._unread_at_s = math.inf
+        self._refusal: bytes | None = None
         self.on_gone: Callable[[], None] | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -97,6 +98,8 @@ class Edge(httptools_impl.HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came; a head that does not end is counted here, since no callback tells of it."""
         self._unset_keepalive_if_required()
+        if self._refusal is not None:
+            return
         if self._in_head:
             data = _without_upgrade(data)
         try:
@@ -137,19 +140,42 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self.late_at_s = math.inf
         if self.transport.is_closing():
             return
+        content = status.body_of(message)
+        refusal = (
+            httptools_impl.STATUS_LINE[code]
+            + b"content-type: application/json\r\nconnection: close\r\n"
+            + b"content-length: %d\r\n\r\n" % len(content)
+            + content
+        )
+        if self._owes_answers():
+            self._refusal = refusal
+            return
         cycle = self._current
         if cycle is None or cycle.response_complete or not cycle.response_started:
-            content = status.body_of(message)
-            self.transport.write(
-                httptools_impl.STATUS_LINE[code]
-                + b"content-type: application/json\r\nconnection: close\r\n"
-                + b"content-length: %d\r\n\r\n" % len(content)
-                + content
-            )
+            self.transport.write(refusal)
         if cycle is not None and not cycle.response_started:
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
+
+    def _owes_answers(self) -> bool:
+        """Whether requests before the faulty one wait for theirs; a client takes them in order."""
+        cycle = self._current
+        if cycle is None or cycle.response_complete:
+            return False
+        if cycle.more_body and self.pipeline:
+            self.pipeline.popleft()  # the faulty one itself
+            return True
+        return not cycle.more_body
+
+    def on_response_complete(self) -> None:
+        """An answer was given; a refusal that had to wait for it follows."""
+        was_last = not self.pipeline
+        super().on_response_complete()
+        if self._refusal is not None and was_last and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self.transport.write(self._refusal)
+            self.transport.close()
 
     def check_time(self, now_s: float) -> None:
         """Refuse a client that is late with its head or body; drop one that does not read."""

@@ -69,7 +69,9 @@ def content(dice: random.Random) -> tuple[str, dict[str, Any]]:
         names = ["y"] if model == "add_one" else [f"{name}_out" for name in served.DTYPES]
         names = dice.sample(names, dice.randint(1, len(names)))
         raw = {"parameters": {"binary_data": dice.random() < 0.5}}
-        found["outputs"] = [{"name": name, **(raw if dice.random() < 0.5 else {})} for name in names]
+        found["outputs"] = [
+            {"name": name, **(raw if dice.random() < 0.5 else {})} for name in names
+        ]
     return model, found
 
 

@@ -50,9 +50,11 @@ def run(server: served.Server, seed: int, numbers: range) -> Report:
     quarter = max(1, len(numbers) // 4)
     for first in range(0, len(numbers), quarter):
         part = numbers[first : first + quarter]
-        asyncio.run(_part(server.port, seed, part, report))
+        send(server.port, seed, part, report)
         if not server.is_alive:
-            report.complaints.append(f"the server died before case {part[-1]}: {server.log()[-1500:]}")
+            report.complaints.append(
+                f"the server died before case {part[-1]}: {server.log()[-1500:]}"
+            )
             return report
         report.rss_bytes.append(server.rss_bytes())
     report.took_s = time.monotonic() - begun_s
@@ -75,6 +77,11 @@ def _after(server: served.Server, report: Report) -> list[str]:
     if "Traceback" in (log := server.log()):
         found.append(f"its log: ...{log[log.index('Traceback') :][:1500]}")
     return found
+
+
+def send(port: int, seed: int, numbers: range, report: Report) -> None:
+    """Send the Cases of these numbers to a port; what single answers show goes into the report."""
+    asyncio.run(_part(port, seed, numbers, report))
 
 
 async def _part(port: int, seed: int, numbers: range, report: Report) -> None:
@@ -106,31 +113,37 @@ async def _judged(port: int, name: tuple[int, int], report: Report) -> None:
         report.complaints.append(f"{name} {case.family}: {complaint}")
 
 
+class _Client(asyncio.Protocol):
+    """Keeps all that comes, also what came before a reset."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.closed = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self.parts.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.closed.set()
+
+
 async def _sent(port: int, case: mutations.Case) -> bytes:
     """Send a Case; all that comes until the server closes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    loop = asyncio.get_running_loop()
+    transport, client = await loop.create_connection(_Client, "127.0.0.1", port)
     try:
-        with contextlib.suppress(ConnectionError):
-            for piece in case.pieces:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(case.pause_s)
+        for piece in case.pieces:
+            transport.write(piece)
+            await asyncio.sleep(case.pause_s)
         if case.ending == mutations.ABORT:
-            connection: socket.socket = writer.get_extra_info("socket")
+            connection: socket.socket = transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return b""
-        if case.ending == mutations.HALF:
+        if case.ending == mutations.HALF and not transport.is_closing():
             with contextlib.suppress(OSError):
-                writer.write_eof()
-        return await _all(reader)
+                transport.write_eof()
+        await client.closed.wait()
+        return b"".join(client.parts)
     finally:
-        writer.transport.abort()
-
-
-async def _all(reader: asyncio.StreamReader) -> bytes:
-    """A reset after an answer loses nothing of it on loopback, mostly; what came counts."""
-    parts = []
-    with contextlib.suppress(ConnectionError):
-        while part := await reader.read(1 << 16):
-            parts.append(part)
-    return b"".join(parts)
+        transport.abort()

@@ -74,7 +74,9 @@ def json_text(dice: random.Random) -> Case:
         text.replace(b"[", b"[NaN,").replace(b"0.5", b"-Infinity"), b"\x00" * 100, b"", b" " * 999,
         text.replace(b'"', b"'"), b'"' + b"\\ud800" * 100 + b'"', b"-", b"nul", b"1" * 20_000,
     ])  # fmt: skip
-    return Case("json text", [calls.Request("POST", "/v2/models/add_one/infer", body=body).encoded()])
+    return Case(
+        "json text", [calls.Request("POST", "/v2/models/add_one/infer", body=body).encoded()]
+    )
 
 
 def raw_parts(dice: random.Random) -> Case:
@@ -309,7 +311,9 @@ def _bytes_changed(data: bytes, dice: random.Random) -> bytes:
             case 3:
                 found[place:place] = dice.randbytes(dice.randint(1, 8))
             case 4:
-                found[place:place] = dice.choice([b"\r\n", b"\n", b"\r", b"\x00", b":", b" ", b"\t"])
+                found[place:place] = dice.choice(
+                    [b"\r\n", b"\n", b"\r", b"\x00", b":", b" ", b"\t"]
+                )
             case _:
                 other = dice.randrange(len(found) + 1)
                 found[place : place + 6] = found[other : other + 6]

@@ -20,16 +20,16 @@ import onnx
 from onnx import TensorProto, helper
 from prometheus_client import parser
 
-MAX_BODY_BYTES = 1 << 18
+MAX_BODY_BYTES, MAX_HEAD_BYTES = 1 << 18, 1 << 14
 # Longer than any connection can last that the server treats as it says: head, body at the least
 # rate, answer, idling, and the grain of its sweeps; with room for a busy machine.
 DEADLINE_S = 25.0
 _START_S = 120.0
 
-OPTIONS = {
+OPTIONS: dict[str, int | float] = {
     "max-body-bytes": MAX_BODY_BYTES,
     "max-json-bytes": 1 << 17,
-    "max-head-bytes": 1 << 14,
+    "max-head-bytes": MAX_HEAD_BYTES,
     "max-in-flight": 64,
     "head-timeout-s": 0.5,
     "body-timeout-s": 0.5,
