@@ -31,8 +31,7 @@ def interpreted_between() -> onnx.ModelProto:
         models.node("Compress", ["twice", "mask"], ["kept"], axis=0),
         models.node("Add", ["kept", "zero"], ["y"]),
     ]
-    constants = {"two": np.float32(2.0), "zero": np.float32(0.0)}
-    constants = {name: np.asarray(value) for name, value in constants.items()}
+    constants = {"two": np.array(2.0, np.float32), "zero": np.array(0.0, np.float32)}
     return models.model(nodes, [models.value("x", ["n"])], ["y"], constants)
 
 

@@ -105,11 +105,11 @@ def _stage(graph: Graph, groups: Sequence[Sequence[Node]], position: int) -> Sta
     needed = set(graph.outputs)
     needed.update(v for group in groups[position + 1 :] for node in group for v in node.inputs)
     writes = [out for node in nodes for out in node.outputs if out and out in needed]
-    if position == len(groups) - 1:
+    if is_native and not any(map(_has_native, groups[position + 1 :])):
+        # The last native stage copies outputs that no node makes: inputs and constants.
         everywhere = {out for group in groups for node in group for out in node.outputs}
         loose = [out for out in graph.outputs if out not in everywhere]
-        if is_native:
-            read.update(dict.fromkeys(loose))
-            writes += loose
+        read.update(dict.fromkeys(loose))
+        writes += loose
     reads = tuple(value for value in read if value not in graph.constants)
     return Stage(is_native, tuple(nodes), reads, tuple(dict.fromkeys(writes)))

@@ -33,7 +33,7 @@ class View:
 
     __slots__ = ("address", "dtype", "owner", "shape")
 
-    def __init__(self, address: int, dtype: str, shape: tuple[int, ...], owner: object) -> None:
+    def __init__(self, address: int, dtype: str, shape: tuple[int, ...], owner: Any) -> None:
         self.address = address
         self.dtype = dtype
         self.shape = shape

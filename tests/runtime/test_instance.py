@@ -273,6 +273,28 @@ def test_interpreted_steps_run_between_native_ones(folder: pathlib.Path) -> None
         instance.start({"x": ones(1)}, lane.Lane(instance.code), lambda *_: None)
 
 
+def test_outputs_no_node_makes_are_copies_also_beside_interpreted_ones(
+    folder: pathlib.Path,
+) -> None:
+    nodes = [
+        models.node("Abs", ["x"], ["a"]),
+        models.node("NonZero", ["a"], ["y"]),
+        models.node("Identity", ["x"], ["same"]),
+        models.node("Identity", ["c"], ["constant"]),
+    ]
+    names = ["y", "same", "constant"]
+    constants = {"c": np.arange(3, dtype=np.float32)}
+    model = models.model(nodes, [models.value("x", ["n"])], names, constants)
+    instance = built.loaded(model, folder, name="loose")
+    assert not instance.is_native
+    x = np.array([0, -1], np.float32)
+    found = instance.run({"x": x})
+    assert found["y"].tolist() == [[1]]
+    found["same"][:] = 5
+    assert x.tolist() == [0, -1]
+    assert found["constant"].tolist() == [0, 1, 2]
+
+
 def test_outputs_that_are_inputs_constants_or_each_other_are_copies(folder: pathlib.Path) -> None:
     nodes = [
         models.node("Identity", ["x"], ["same"]),

@@ -72,7 +72,7 @@ def test_a_read_only_array_is_read_where_it_is() -> None:
     "dtype", [d.name for d in dtypes.ALL if d.name not in ("string", "bfloat16")]
 )
 def test_every_dtype_is_known_as_an_array_and_as_a_buffer(dtype: str) -> None:
-    value = np.arange(6).reshape(2, 3).astype(dtype)
+    value: Any = np.arange(6).reshape(2, 3).astype(dtype)
     np.testing.assert_array_equal(seen(value, dtype), value)
     np.testing.assert_array_equal(seen(memoryview(value), dtype), value)
 
