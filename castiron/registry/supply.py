@@ -40,6 +40,9 @@ class Instance(Protocol):
     def is_native(self) -> bool:
         """False when it holds interpreted steps, which must not run beside the event loop."""
 
+    def run(self, inputs: Arrays) -> Arrays:
+        """Run now, on the caller's thread; only for native ones. Raises InputError."""
+
     def start(self, inputs: Arrays, lane: Any, on_done: OnDone) -> None:
         """Prepare a run now (may raise InputError), then call ``on_done`` on the loop."""
 

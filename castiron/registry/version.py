@@ -6,6 +6,8 @@ moves them; the server only reads.
 
 from __future__ import annotations
 
+import os
+
 from castiron.registry import supply
 from castiron.registry.store import Found
 
@@ -19,7 +21,7 @@ CLOSED = "closed"
 class Version:
     """A served version; ``instance`` is set exactly while it is ready."""
 
-    __slots__ = ("found", "in_flight", "instance", "reason", "state")
+    __slots__ = ("_stamp", "found", "in_flight", "instance", "reason", "state")
 
     def __init__(self, found: Found) -> None:
         self.found = found
@@ -27,6 +29,7 @@ class Version:
         self.reason = ""
         self.in_flight = 0
         self.instance: supply.Instance | None = None
+        self._stamp = _stamp(found)
         if found.file is None:
             self.fail(found.problem)
 
@@ -58,6 +61,10 @@ class Version:
         """Whether a request would be answered now; a dead process of its own makes it false."""
         return self.state == READY and getattr(self.instance, "is_alive", True)
 
+    def is_current(self, found: Found) -> bool:
+        """Whether what was found is still the file that this version was made of."""
+        return found.file == self.found.file and _stamp(found) == self._stamp
+
     def admit(self, instance: supply.Instance) -> None:
         """It is ready."""
         self.instance = instance
@@ -79,3 +86,14 @@ class Version:
         instance, self.instance = self.instance, None
         if instance is not None:
             instance.close()
+
+
+def _stamp(found: Found) -> tuple[int, int, int] | None:
+    """What changes when a file is written or replaced; None when it is not there."""
+    if found.file is None:
+        return None
+    try:
+        held = os.stat(found.file)
+    except OSError:
+        return None
+    return held.st_ino, held.st_size, held.st_mtime_ns

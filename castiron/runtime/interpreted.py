@@ -81,6 +81,10 @@ class InterpretedInstance:
         if self._process is None:
             raise errors.ModelNotReady(self._fault)
 
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Never called: whoever would wait for it holds up the loop that it needs."""
+        raise AssertionError(f"a run in another process is begun, not awaited: {list(inputs)}")
+
     def start(self, inputs: Mapping[str, np.ndarray], lane: Any, on_done: OnDone) -> None:  # noqa: ARG002
         """Queue a run; ``on_done(outputs, None)`` or ``on_done(None, error)`` comes later.
 

@@ -143,7 +143,8 @@ class Lane:
 
     def _is_too_large(self, asked: Request) -> bool:
         given = self._settings
-        if asked.rows > given.max_batch_rows and not given.is_row_wise:
+        may_run = given.is_row_wise or given.runs_oversize
+        if asked.rows > given.max_batch_rows and not may_run:
             return True
         return asked.rows > given.max_rows or asked.size_bytes > given.max_bytes
 

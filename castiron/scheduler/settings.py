@@ -44,6 +44,10 @@ class Lane:
     """Whether rows do not depend on each other, so that a request larger than a batch may be run
     in parts; otherwise it is refused."""
 
+    runs_oversize: bool = False
+    """Whether a request larger than a batch that must not be run in parts runs whole, alone,
+    instead of being refused: for limits that are ours, and which nobody declared."""
+
     concurrency: int = 1
     """Batches under way at once."""
 

@@ -47,10 +47,10 @@ class Budget:
 class Body:
     """One request's body; ``release`` gives its bytes back to the budget."""
 
-    __slots__ = ("_budget", "_settings", "_taken")
+    __slots__ = ("_budget", "_taken", "limit")
 
     def __init__(self, settings: server_settings.Settings, budget: Budget) -> None:
-        self._settings = settings
+        self.limit = settings.max_body_bytes
         self._budget = budget
         self._taken = 0
 
@@ -81,7 +81,7 @@ class Body:
                 raise status.ClientGone("the client left before its body was complete")
             part: bytes = message["body"]
             size += len(part)
-            self._grow_to(size)
+            self.grow_to(size)
             parts.append(part)
             if not message["more_body"]:
                 break
@@ -93,28 +93,30 @@ class Body:
     def _expect(self, headers: Headers) -> None:
         declared = headers.get(b"content-length")
         if declared is not None:
-            self._grow_to(int(declared))
+            self.grow_to(int(declared))
             return
         if b"transfer-encoding" not in headers:
             raise status.Refusal(411, "headers.content-length: expected a body, found none")
 
-    def _grow_to(self, size: int) -> None:
-        limit = self._settings.max_body_bytes
-        if size > limit:
-            raise status.Refusal(413, f"body: expected at most {limit} bytes, found {size} or more")
+    def grow_to(self, size: int) -> None:
+        """Reserve so many bytes in all. Refusal with 413 or 503."""
+        if size > self.limit:
+            raise status.Refusal(
+                413, f"body: expected at most {self.limit} bytes, found {size} or more"
+            )
         if size > self._taken:
             self._budget.take(size - self._taken)
             self._taken = size
 
     def _decompressed(self, body: bytes | memoryview, window: int) -> bytes:
         """At most the limit, whatever the compressed bytes say."""
-        limit = self._settings.max_body_bytes
+        limit = self.limit
         decoder = zlib.decompressobj(window)
         try:
             data = decoder.decompress(body, limit + 1)
         except zlib.error as fault:
             raise status.Refusal(400, f"body: expected compressed data: {fault}") from None
-        self._grow_to(len(data))
+        self.grow_to(len(data))
         if not decoder.eof or decoder.unused_data:
             what = "data after its end" if decoder.eof else "its end missing"
             raise status.Refusal(400, f"body: expected complete compressed data, found {what}")

@@ -123,7 +123,7 @@ def statistics(version: versions.Version, counted: meters.VersionMeters) -> dict
         "version": str(version.number),
         "last_inference": counted.last_ms,
         "inference_count": int(succeeded),
-        "execution_count": counted.compute.count,
+        "execution_count": int(counted.executions.value),
         "inference_stats": {
             "success": {"count": int(succeeded), "ns": total_ns},
             "fail": {"count": int(failed), "ns": 0},

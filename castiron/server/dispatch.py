@@ -1,59 +1,40 @@
-"""One infer request from its head to its one outcome, whatever protocol it came by.
+"""One infer request from its coming to its one outcome, whatever protocol it came by.
 
-Bounds how many are in flight, reads, parses, starts the run, waits for it, its deadline or the
-client's leaving, and counts how it ended. A place is free again only when the run that used it is
-truly over. ``rest.py`` calls it; order and batching are the scheduler's business.
+Finds the version, asks flow control, reads, checks, lets the lane run it, and counts how it ended.
+A place is free again only when the run that used it is truly over. ``rest.py`` and ``grpc`` call
+it; order and batches are decided in ``scheduler``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from castiron import errors
 from castiron.registry import registry as registries
 from castiron.registry import supply
 from castiron.registry import version as versions
+from castiron.scheduler import breaker, rate, request
 from castiron.server import body as bodies
-from castiron.server import inference, meters, reply, status, turns
+from castiron.server import call as calls
+from castiron.server import inference, lanes, meters, served, status
 from castiron.server import settings as server_settings
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from castiron.server import edge
-
-_LENGTH = b"inference-header-content-length"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One infer call as its protocol delivers it."""
-
-    model: str
-    version: str
-    headers: Mapping[bytes, bytes]
-    receive: bodies.Receive
-    edge: edge.Edge | None
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What dispatch keeps for one ready version."""
-
-    interface: inference.Interface
-    meters: meters.VersionMeters
-    turns: turns.Turns
+_STATES = {breaker.CLOSED: 0.0, breaker.TRYING: 0.5, breaker.OPEN: 1.0}
 
 
 class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget", "_native", "_served", "_settings", "_supply", "in_use", "meters",
-        "registry",
+        "_budget", "_limiter", "_native", "_served", "_supply", "in_use", "meters", "registry",
+        "settings",
     )  # fmt: skip
 
     def __init__(
@@ -63,113 +44,230 @@ class Dispatcher:
         settings: server_settings.Settings,
     ) -> None:
         self._supply = supplied
-        self._settings = settings
+        self.settings = settings
         self._budget = bodies.Budget(settings.max_buffered_bytes)
-        self._served: dict[versions.Version, Served] = {}
-        self._native: turns.Turns | None = None
+        self._limiter = rate.Limiter()
+        self._served: dict[versions.Version, served.Served] = {}
+        self._native: lanes.Lanes | None = None
         self.meters = meters.Meters(supplied.memory)
-        self.registry = registries.Registry(supplied, registry_settings, self._on_ready)
+        hooks = registries.Hooks(self._prepare, self._retire, self.meters.watch)
+        self.registry = registries.Registry(supplied, registry_settings, hooks)
         self.in_use = 0
 
-    def _on_ready(self, version: versions.Version) -> None:
-        instance = version.instance
-        assert instance is not None
+    # Versions come and go.
+
+    async def _prepare(self, version: versions.Version, instance: supply.Instance) -> None:
+        """Make ready what a version needs to answer. What it raises keeps the version out."""
         if not instance.is_native:
-            own = turns.Turns(None, depth=1)
+            own = lanes.Lanes(None, depth=1)
         elif self._native is None:
-            lane = self._supply.open_lane(asyncio.get_running_loop())
-            own = self._native = turns.Turns(lane, depth=2)
+            native = self._supply.open_lane(asyncio.get_running_loop())
+            own = self._native = lanes.Lanes(native, depth=2)
         else:
             own = self._native
-        interface = inference.Interface.of(instance.signature)
-        self._served[version] = Served(interface, self.meters.of(version), own)
+        made = served.Served(version, instance, own, self.meters.of(version), self.settings)
+        await made.open_lane(self.settings)
+        self._served[version] = made
+        self.meters.watch_lane(version, _gauges(made))
 
-    async def infer(self, call: Call) -> reply.Reply:
-        """The answer. Raises what ``status.classify`` knows; counts the outcome either way."""
-        accepted_s = time.perf_counter()
+    async def _retire(self, version: versions.Version) -> None:
+        """Take nothing more for it, and return when nothing of it runs or waits."""
+        gone = self._served.get(version)
+        if gone is None:
+            return
+        gone.lane.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_timeout_s):
+                await _until_empty(gone)
+        gone.lane.give_up()
+        gone.lanes.wake()
+        await _until_empty(gone)
+        gone.lanes.remove(gone)
+        del self._served[version]
+
+    def served_by(self, version: versions.Version) -> served.Served:
+        """What is kept for a version that is ready."""
+        return self._served[version]
+
+    # Requests.
+
+    async def infer(self, call: calls.Call) -> Any:
+        """The answer, in the form of the call's protocol.
+
+        Raises what ``status.classify`` knows; counts the outcome either way.
+        """
+        now = time.monotonic_ns()
         self.meters.accepted.value += 1
         is_known = call.model in self.registry.models
         counted = self.meters.named(call.model, "") if is_known else self.meters.unknown
         outcome = status.FAILED
-        place = _Place(self, bodies.Body(self._settings, self._budget))
+        place = _Place(self, bodies.Body(self.settings, self._budget))
         try:
-            version = self.registry.find(call.model, call.version)
-            served = self._served[version]
-            counted = served.meters
+            version, place.permit = self._choose(call, now)
+            counted = version.meters
+            place.version = version
+            self._admit(call, version, now)
             place.take()
-            body = await place.body.read(call.headers, call.receive, call.edge)
-            asked = self._parsed(call, body, served)
-            answer = await self._run(call, version, asked, place, accepted_s)
+            asked = await call.read(place.body, version)
+            version.check(asked.inputs)
+            answer = await self._run(call, version, asked, place, now)
             outcome = status.OK
             return answer
         except asyncio.CancelledError:
-            outcome = status.NOT_READY
+            outcome = call.cancelled_outcome
             raise
         except Exception as error:
             outcome = status.classify(error)[1]
+            place.is_fault = outcome == status.FAILED or isinstance(error, errors.ModelNotReady)
+            self._note(error, place)
             raise
         finally:
+            place.report(outcome)
             place.leave()
             counted.end(outcome)
 
-    def _parsed(self, call: Call, body: bytes | memoryview, served: Served) -> inference.Inference:
-        begun_s = time.perf_counter()
-        json_bytes = _json_bytes(call.headers)
-        size = len(body) if json_bytes is None else json_bytes
-        limit = self._settings.max_json_bytes
-        if size > limit and len(body) > limit:
+    def _choose(self, call: calls.Call, now: int) -> tuple[served.Served, int]:
+        """The version that answers, and the leave of its breaker to try.
+
+        Without a number, an older version stands in for one that fails too often.
+        """
+        candidates = [
+            self._served[version] for version in self.registry.candidates(call.model, call.version)
+        ]
+        breakers = [candidate.breaker for candidate in candidates]
+        chosen = breaker.choose(breakers, now)
+        if chosen is not None:
+            return candidates[chosen[0]], chosen[1]
+        self._count_refusal(candidates[0], request.BROKEN)
+        raise status.Refusal(
+            503,
+            f"model {call.model!r} fails too often at present and is given a rest; retry later",
+            status.NOT_READY,
+            reason=request.BROKEN,
+            retry_after_ns=max(1, min(each.retry_after_ns(now) for each in breakers)),
+        )
+
+    def _admit(self, call: calls.Call, version: served.Served, now: int) -> None:
+        """Rate limits, before anything is read."""
+        version.retries.note(is_retry=call.is_retry)
+        if version.rate is None:
+            return
+        late_ns = self._limiter.take(call.client, call.model, version.rate, now)
+        if late_ns:
             raise status.Refusal(
-                413,
-                f"body: expected at most {limit} bytes of JSON, found {size}; "
-                "send large tensors as binary data",
+                429,
+                f"this client asks model {call.model!r} more often than "
+                f"{version.rate.per_second:g} times a second; retry later",
+                status.OVERLOADED,
+                reason=request.RATE,
+                retry_after_ns=late_ns,
             )
-        asked = inference.parse(body, json_bytes, served.interface)
-        served.meters.parse.observe(time.perf_counter() - begun_s)
-        return asked
+
+    def _note(self, error: Exception, place: _Place) -> None:
+        """Count what flow control refused; a model that bears no more retries says so."""
+        if not isinstance(error, status.Refusal) or not error.reason or place.version is None:
+            return
+        self._count_refusal(place.version, error.reason)
+        if place.version.retries.is_spent and error.retry_after_ns:
+            error.retry_after_ns = 0
+            error.headers = (*error.headers, (b"x-retry-budget", b"spent"))
+
+    def _count_refusal(self, version: served.Served, reason: str) -> None:
+        found = version.version
+        self.meters.refused_requests.child(found.model, str(found.number), reason).value += 1
 
     async def _run(
         self,
-        call: Call,
-        version: versions.Version,
+        call: calls.Call,
+        version: served.Served,
         asked: inference.Inference,
         place: _Place,
-        accepted_s: float,
-    ) -> reply.Reply:
-        served = self._served[version]
+        accepted_ns: int,
+    ) -> Any:
+        size_bytes = served.size_of(asked.inputs)
 
-        def render(outputs: Mapping[str, np.ndarray]) -> reply.Reply:
+        def render(outputs: Mapping[str, np.ndarray]) -> Any:
             begun_s = time.perf_counter()
-            answer = reply.render(outputs, asked, served.interface, version)
-            served.meters.render.observe(time.perf_counter() - begun_s)
+            answer = call.render(outputs, asked, version)
+            version.meters.render.observe(time.perf_counter() - begun_s)
             return answer
 
-        run = turns.Run(version, asked.inputs, render, served.meters)
-        place.run = run
-        run.on_over = place.leave
-        return await run.result(served.turns, self._time_left(asked, accepted_s), call.edge)
-
-    def _time_left(self, asked: inference.Inference, accepted_s: float) -> float:
-        allowed = self._settings.request_timeout_s
-        if asked.timeout_s is not None:
-            allowed = min(allowed, asked.timeout_s)
-        return allowed - (time.perf_counter() - accepted_s)
+        deadline_ns = accepted_ns + _allowed_ns(call, asked, version)
+        if version.may_run_inline(size_bytes) and time.monotonic_ns() < deadline_ns:
+            return render(version.run_inline(asked.inputs, size_bytes))
+        work = lanes.Work(asked.inputs, size_bytes, render)
+        place.work = work
+        work.on_over = place.leave
+        num_rows = version.rows and version.rows.count(asked.inputs)
+        key = (
+            version.rows.key(asked.inputs, tuple(asked.wanted))
+            if version.rows and num_rows
+            else None
+        )
+        waits = request.Request(
+            lanes.next_number(), accepted_ns, deadline_ns, num_rows or 1, size_bytes,
+            version.priority(asked), key, call.client, call.model, work,
+        )  # fmt: skip
+        return await _answer(call, version, waits)
 
     @property
     def max_in_flight(self) -> int:
         """How many places there are."""
-        return self._settings.max_in_flight
+        return self.settings.max_in_flight
+
+
+async def _answer(call: calls.Call, version: served.Served, waits: request.Request) -> Any:
+    """Give the request to its lane and wait for its outcome."""
+    work: lanes.Work = waits.payload
+    version.lanes.submit(version, waits)
+    if work.future.done():
+        return work.future.result()
+    call.watch(lambda: version.lanes.cancel(version, waits))
+    try:
+        return await work.future
+    finally:
+        call.watch(None)
+        if not waits.outcome:
+            version.lanes.cancel(version, waits)
+
+
+def _allowed_ns(call: calls.Call, asked: inference.Inference, version: served.Served) -> int:
+    """How long the answer may take: what the client asks, within what the model allows."""
+    wanted = [each for each in (call.timeout_s, asked.timeout_s) if each is not None]
+    if not wanted:
+        return version.default_timeout_ns
+    return min(int(min(wanted) * 1e9), version.max_timeout_ns)
+
+
+async def _until_empty(gone: served.Served) -> None:
+    while gone.lane.held:  # noqa: ASYNC110  rare, and runs end by callbacks
+        await asyncio.sleep(0.01)
+
+
+def _gauges(made: served.Served) -> dict[str, Any]:
+    return {
+        "lane_waiting": lambda: made.lane.num_waiting,
+        "lane_running": lambda: made.lane.num_running,
+        "lane_batch_limit_rows": lambda: made.lane.limit.rows,
+        "lane_shut_classes": lambda: made.lane.shedder.num_shut,
+        "breaker_open": lambda: _STATES[made.breaker.state(time.monotonic_ns())],
+        "inline_runs": lambda: made.quick.num_runs,
+    }
 
 
 class _Place:
     """A request's share of the bounds: held while it is read, and while its run is not over."""
 
-    __slots__ = ("_dispatcher", "_held", "body", "run")
+    __slots__ = ("_dispatcher", "_held", "body", "is_fault", "permit", "version", "work")
 
     def __init__(self, dispatcher: Dispatcher, body: bodies.Body) -> None:
         self._dispatcher = dispatcher
         self._held = False
         self.body = body
-        self.run: turns.Run | None = None
+        self.work: lanes.Work | None = None
+        self.version: served.Served | None = None
+        self.permit = 0
+        self.is_fault = False
 
     def take(self) -> None:
         if self._dispatcher.in_use >= self._dispatcher.max_in_flight:
@@ -177,24 +275,21 @@ class _Place:
                 503,
                 f"{self._dispatcher.in_use} requests are in flight, which is the limit; retry",
                 status.OVERLOADED,
+                reason=request.FULL,
             )
         self._dispatcher.in_use += 1
         self._held = True
 
+    def report(self, outcome: str) -> None:
+        """Tell the breaker of the version how it went."""
+        if self.version is None:
+            return
+        is_good = True if outcome == status.OK else False if self.is_fault else None
+        self.version.breaker.report(self.permit, is_good, time.monotonic_ns())
+
     def leave(self) -> None:
         """Free it, unless a run still reads the request's body."""
-        if self._held and (self.run is None or self.run.is_over):
+        if self._held and (self.work is None or self.work.is_over):
             self._held = False
             self._dispatcher.in_use -= 1
             self.body.release()
-
-
-def _json_bytes(headers: Mapping[bytes, bytes]) -> int | None:
-    text = headers.get(_LENGTH)
-    if text is None:
-        return None
-    if not text.isdigit() or len(text) > 18:
-        raise status.Refusal(
-            400, "headers.inference-header-content-length: expected a number of bytes"
-        )
-    return int(text)

@@ -125,6 +125,11 @@ class Edge(httptools_impl.HttpToolsProtocol):
         return self.cycle
 
     @property
+    def peer(self) -> str:
+        """The client's address, without its port."""
+        return self.client[0] if self.client else ""
+
+    @property
     def awaits_continue(self) -> bool:
         """Whether the client holds its body back until it is told to go on."""
         cycle = self._current

@@ -52,6 +52,8 @@ class Inference:
     inputs: dict[str, np.ndarray]
     wanted: dict[str, bool]
     timeout_s: float | None
+    priority: int | str = 0
+    """1 is the most important class, 0 the model's default; or the name of a class."""
 
 
 def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface) -> Inference:
@@ -78,7 +80,8 @@ def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface
         request_id,
         _inputs(head, raw, interface),
         _wanted(head, _flag(parameters, "binary_data_output", ""), interface),
-        _timeout_s(parameters),
+        timeout_s(parameters.get("timeout")),
+        priority(parameters.get("priority")),
     )
 
 
@@ -231,9 +234,8 @@ def _flag(parameters: dict[str, Any], name: str, path: str, *, default: bool = F
     return value
 
 
-def _timeout_s(parameters: dict[str, Any]) -> float | None:
-    """Microseconds in the protocol."""
-    value = parameters.get("timeout")
+def timeout_s(value: Any) -> float | None:
+    """Whole microseconds in the protocol; 0 asks for nothing. InputError for anything else."""
     if value is None:
         return None
     if type(value) is not int or value < 0:
@@ -241,6 +243,18 @@ def _timeout_s(parameters: dict[str, Any]) -> float | None:
             f"expected whole microseconds, found {_shown(value)}", "parameters.timeout"
         )
     return value / 1e6 or None
+
+
+def priority(value: Any) -> int | str:
+    """A class by its number or name; which ones there are, the model's contract says."""
+    if value is None:
+        return 0
+    if type(value) not in {int, str} or (type(value) is int and value < 0):
+        raise errors.InputError(
+            f"expected a number or name of a class, found {_shown(value)}", "parameters.priority"
+        )
+    named: int | str = value
+    return named
 
 
 def _shown(value: Any) -> str:

@@ -118,7 +118,6 @@ class _Process(uvicorn.Server):
         registry = self._dispatcher.registry
         task = registry.start(self._models_dir)
         task.add_done_callback(_settled)
-        self._dispatcher.meters.watch_versions(lambda: list(registry))
         loop.call_later(_SWEEP_S, self._sweep, loop)
         assert sockets
         host, port = sockets[0].getsockname()[:2]

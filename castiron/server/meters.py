@@ -14,6 +14,16 @@ from castiron.registry import version as versions
 from castiron.server import status
 from castiron.telemetry import metrics
 
+_ROW_BOUNDS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0)
+_LANE_GAUGES = {
+    "lane_waiting": "Requests that wait in the lane.",
+    "lane_running": "Batches under way.",
+    "lane_batch_limit_rows": "Rows that a batch may have at present.",
+    "lane_shut_classes": "Priority classes that are refused at present.",
+    "breaker_open": "1 while the version is given a rest, 0.5 while it is tried again.",
+    "inline_runs": "Runs made by the event loop itself, so far.",
+}
+
 STAGES = ("parse", "queue", "compute", "render")
 
 
@@ -21,7 +31,10 @@ class VersionMeters:
     """The counters of one version, and when it last answered."""
 
     __slots__ = (
+        "answered_rows",
+        "batch_rows",
         "compute",
+        "executions",
         "last_ms",
         "outcomes",
         "parse",
@@ -38,6 +51,9 @@ class VersionMeters:
             meters.stages.child(model, number, stage) for stage in STAGES
         )
         self.wasted = meters.wasted.child(model, number)
+        self.executions = meters.executions.child(model, number)
+        self.answered_rows = meters.answered_rows.child(model, number)
+        self.batch_rows = meters.batch_rows.child(model, number)
         self.last_ms = 0
 
     def end(self, outcome: str) -> None:
@@ -53,10 +69,16 @@ class Meters:
     __slots__ = (
         "_known",
         "accepted",
+        "answered_rows",
+        "batch_rows",
         "direct_bodies",
         "ended",
+        "executions",
+        "lanes",
         "page",
+        "ready",
         "refused_heads",
+        "refused_requests",
         "stages",
         "unknown",
         "wasted",
@@ -82,6 +104,25 @@ class Meters:
             "Runs whose end nobody waited for any more.",
             "model", "version",
         )  # fmt: skip
+        self.executions = self.page.counter(
+            "castiron_runs_total", "Runs that went through.", "model", "version"
+        )
+        self.answered_rows = self.page.counter(
+            "castiron_rows_total", "Rows of answered requests.", "model", "version"
+        )
+        self.batch_rows = self.page.histogram(
+            "castiron_batch_rows", "Rows of each run.", "model", "version", bounds=_ROW_BOUNDS
+        )
+        self.refused_requests = self.page.counter(
+            "castiron_refused_requests_total",
+            "Requests that flow control refused, by its reason.",
+            "model", "version", "reason",
+        )  # fmt: skip
+        self.ready = self.page.gauge("castiron_version_ready", "1 when ready.", "model", "version")
+        self.lanes = {
+            name: self.page.gauge(f"castiron_{name}", text, "model", "version")
+            for name, text in _LANE_GAUGES.items()
+        }
         self.refused_heads = self.page.counter(
             "castiron_connections_refused_total",
             "Connections ended because of a malformed, oversize or late request.",
@@ -121,9 +162,14 @@ class Meters:
             found = self._known[key] = VersionMeters(self, *key)
         return found
 
-    def watch_versions(self, every: Callable[[], list[versions.Version]]) -> None:
-        """Show for each version whether it is ready, once the registry knows them."""
-        family = self.page.gauge("castiron_version_ready", "1 when ready.", "model", "version")
-        for version in every():
-            child = family.child(version.model, str(version.number))
-            child.source = lambda version=version: float(version.is_ready)
+    def watch(self, version: versions.Version) -> None:
+        """Show whether the version is ready; a version of the same number takes its place."""
+        child = self.ready.child(version.model, str(version.number))
+        child.source = lambda: float(version.is_ready)
+
+    def watch_lane(
+        self, version: versions.Version, read: Mapping[str, Callable[[], float]]
+    ) -> None:
+        """Show the numbers of a version's lane, by the names of its gauges."""
+        for name, source in read.items():
+            self.lanes[name].child(version.model, str(version.number)).source = source

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import orjson
 
 from castiron import errors
-from castiron.server import body, describe, dispatch, status
+from castiron.server import body, describe, dispatch, rest_call, status
 from castiron.server import settings as server_settings
 from castiron.telemetry import metrics
 
@@ -126,9 +126,10 @@ class Rest:
         return _json({"model_stats": [self._statistics(version)]})
 
     async def _infer(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
-        call = dispatch.Call(
-            model, number, dict(scope["headers"]), receive, scope.get("castiron.edge")
-        )
+        call = rest_call.RestCall(
+            (model, number), dict(scope["headers"]), receive, scope.get("castiron.edge"),
+            self._settings,
+        )  # fmt: skip
         answer = await self._dispatcher.infer(call)
         return 200, answer.headers, answer.parts
 

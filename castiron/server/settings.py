@@ -25,13 +25,17 @@ class Settings:
 
     port: int = _setting(8000, "The port to listen on; 0 takes a free one and prints it.")
 
+    grpc_port: int = _setting(
+        -1, "The port to speak gRPC on; 0 takes a free one and prints it, -1 does without."
+    )
+
     allow_remote: bool = _setting(
         False,
         "Listening on an address that other machines reach needs this: there is no authentication.",
     )
 
     max_in_flight: int = _setting(
-        256, "Infer requests from their head to their answer; more are refused with 503."
+        1024, "Infer requests from their head to their answer; more are refused with 503."
     )
 
     max_body_bytes: int = _setting(
@@ -69,6 +73,38 @@ class Settings:
         30.0, "How long an answer may take; then the client gets 504. Clients may ask for less."
     )
 
+    max_timeout_s: float = _setting(
+        300.0, "The longest time that a client may ask for; a model's contract has its own."
+    )
+
+    queue_requests: int = _setting(
+        512,
+        "Requests that one version holds, waiting or running, unless its contract says; "
+        "less important ones are refused before it is full.",
+    )
+
+    batch_rows: int = _setting(
+        32,
+        "Rows of one run at most when requests are merged, unless a contract says; 1: they are not.",
+    )
+
+    rate_per_s: float = _setting(
+        0.0, "Requests a second that one client may send to one model; 0: any number."
+    )
+
+    rate_burst: int = _setting(10, "Requests of one client at once after a pause.")
+
+    client_header: str = _setting(
+        "x-client-key",
+        "The header that names a client to rate limits; without it, its address does.",
+    )
+
+    inline_us: float = _setting(
+        50.0,
+        "Versions whose runs take less are run by the event loop itself, since handing such a run "
+        "to the lane costs more; 0: none are.",
+    )
+
     drain_delay_s: float = _setting(
         0.0,
         "After SIGTERM, how long readiness is already down while new requests are still answered.",
@@ -77,6 +113,8 @@ class Settings:
     drain_timeout_s: float = _setting(
         30.0, "After that, how long requests in flight may take before they are answered with 503."
     )
+
+    read_only_repository: bool = _setting(False, "Refuse the calls that load and unload models.")
 
     strict_readiness: bool = _setting(
         False,

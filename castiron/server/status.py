@@ -10,6 +10,8 @@ import orjson
 
 from castiron import errors
 
+_A_SECOND_NS = 1_000_000_000
+
 # How a request can end. Each accepted request ends in exactly one of these.
 OK = "ok"
 INVALID = "invalid"
@@ -28,11 +30,22 @@ _TABLE: tuple[tuple[type[errors.CastironError], int, str], ...] = (
     (errors.ResourceError, 503, OVERLOADED),
     (errors.CastironError, 500, FAILED),
 )
-_RETRY_AFTER = (b"retry-after", b"1")
+
+# The gRPC code of each HTTP code; 503 has two, for a server that is busy and one that is not there.
+INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE = 3, 4, 8, 14
+_GRPC = {
+    400: INVALID_ARGUMENT, 403: 7, 404: 5, 405: 12, 408: DEADLINE_EXCEEDED,
+    411: INVALID_ARGUMENT, 413: INVALID_ARGUMENT, 415: INVALID_ARGUMENT, 429: RESOURCE_EXHAUSTED,
+    499: 1, 500: 13, 503: UNAVAILABLE, 504: DEADLINE_EXCEEDED,
+}  # fmt: skip
 
 
 class Refusal(errors.CastironError):
-    """A request that the edge itself does not take; ``headers`` go with the answer."""
+    """A request that the edge itself does not take; ``headers`` go with the answer.
+
+    ``reason`` is one word of ``scheduler.request`` for programs; ``retry_after_ns`` is 0 when
+    trying again cannot help, None when nothing is known.
+    """
 
     def __init__(
         self,
@@ -40,11 +53,16 @@ class Refusal(errors.CastironError):
         message: str,
         outcome: str = INVALID,
         headers: tuple[tuple[bytes, bytes], ...] = (),
+        *,
+        reason: str = "",
+        retry_after_ns: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.outcome = outcome
         self.headers = headers
+        self.reason = reason
+        self.retry_after_ns = retry_after_ns
 
 
 class ClientGone(errors.CastironError):
@@ -63,18 +81,41 @@ def classify(error: BaseException) -> tuple[int, str]:
     return 500, FAILED
 
 
+def grpc_code(error: BaseException) -> int:
+    """The number of the gRPC status of an error."""
+    code, outcome = classify(error)
+    return RESOURCE_EXHAUSTED if (code, outcome) == (503, OVERLOADED) else _GRPC[code]
+
+
+def text_of(error: BaseException) -> str:
+    """What a client is told.
+
+    What an unknown exception says may be about our inside; the log has it in full.
+    """
+    is_ours = isinstance(error, errors.CastironError)
+    return str(error) if is_ours else "the server failed on this request; its log says why"
+
+
+def retry_after_ns(error: BaseException) -> int | None:
+    """How long the client should wait before it tries again; None when it should not."""
+    code, _ = classify(error)
+    known = error.retry_after_ns if isinstance(error, Refusal) else None
+    if code not in {429, 503}:
+        return None
+    return _A_SECOND_NS if known is None else known or None
+
+
 def answer(error: BaseException) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Code, headers and body that tell the client."""
     code, _ = classify(error)
-    is_ours = isinstance(error, errors.CastironError)
-    # What an unknown exception says may be about our inside; the log has it in full.
-    text = str(error) if is_ours else "the server failed on this request; its log says why"
-    body = body_of(text)
+    body = body_of(text_of(error))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if isinstance(error, Refusal):
         headers.extend(error.headers)
-    if code == 503 and _RETRY_AFTER not in headers:
-        headers.append(_RETRY_AFTER)
+        if error.reason:
+            headers.append((b"x-refusal-reason", error.reason.encode()))
+    if (wait_ns := retry_after_ns(error)) is not None:
+        headers.append((b"retry-after", b"%d" % -(-wait_ns // _A_SECOND_NS)))
     return code, headers, body
 
 

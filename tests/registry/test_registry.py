@@ -190,12 +190,14 @@ def test_nothing_is_ready_while_it_is_being_built_and_closing_ends_the_build(
 def test_a_version_that_cannot_be_announced_has_failed_and_stops_no_other(tmp_path: Path) -> None:
     put(tmp_path, a_1_cast="add_one", b_1_cast="add_one")
 
-    def announce(version: versions.Version) -> None:
+    async def announce(version: versions.Version, instance: supply.Instance) -> None:
+        assert instance.is_native
         if version.model == "a":
             raise ValueError("no lane for this")
 
     async def body() -> None:
-        registry = registries.Registry(supplied(), supply.Settings(tmp_path / "cache"), announce)
+        hooks = registries.Hooks(prepare=announce)
+        registry = registries.Registry(supplied(), supply.Settings(tmp_path / "cache"), hooks)
         await registry.start(tmp_path / "models")
         assert registry.find("b").is_ready
         assert registry.models["a"][1].reason == "ValueError: no lane for this"

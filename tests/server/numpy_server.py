@@ -44,6 +44,6 @@ if __name__ == "__main__":
             Path(_models),
             supplied(),
             supply.Settings(Path(_cache)),
-            server_settings.Settings(port=0, **json.loads(_settings)),
+            server_settings.Settings(**{"port": 0, "inline_us": 0.0, **json.loads(_settings)}),
         )
     )

@@ -1,0 +1,94 @@
+"""Runs so short that handing them to the lane costs more than they do.
+
+Waking the lane and being woken by it takes tens of microseconds. A version whose recent runs of
+this size took less than ``limit_ns`` of the processor is run by the event loop itself, when nothing
+else of it waits or runs. That is bounded: sizes are told apart, a trial is made only when runs on
+the lane were short, and one size that grew slow goes back to the lane for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_WEIGHT = 0.1
+_WINDOW = 128  # of which all but one must be within the limit: its 99th hundredth
+# What a run seems to take on the lane includes the wakes, which are not its own.
+_WAKES_NS = 200_000
+_NUM_SEEN = 5
+_FIRST_PAUSE = 1_000
+_LONGEST_PAUSE = 1_000_000
+
+
+class _Size:
+    """What is known of runs whose inputs have about one size."""
+
+    __slots__ = ("lane_ns", "num_lane", "pause", "recent", "run_ns", "waits")
+
+    def __init__(self) -> None:
+        self.lane_ns = 0.0
+        self.num_lane = 0
+        self.run_ns = 0.0
+        self.recent: deque[int] = deque(maxlen=_WINDOW)
+        self.pause = _FIRST_PAUSE
+        self.waits = 0  # requests until it may be tried again
+
+
+class Quick:
+    """The short runs of one version; ``limit_ns`` 0: there are none."""
+
+    __slots__ = ("_limit_ns", "_sizes", "num_runs")
+
+    def __init__(self, limit_ns: int) -> None:
+        self._limit_ns = limit_ns
+        self._sizes: dict[int, _Size] = {}
+        self.num_runs = 0
+
+    def is_short(self, size_bytes: int) -> bool:
+        """Whether a run of so many bytes of input may be made on the loop."""
+        if not self._limit_ns:
+            return False
+        size = self._sizes.get(size_bytes.bit_length())
+        if size is None:
+            return False
+        if size.waits:
+            size.waits -= 1
+            return False
+        return size.num_lane >= _NUM_SEEN and size.lane_ns <= self._limit_ns + _WAKES_NS
+
+    def observe_lane(self, size_bytes: int, time_ns: int) -> None:
+        """A run on the lane took so long, wakes included."""
+        if not self._limit_ns:
+            return
+        size = self._sizes.setdefault(size_bytes.bit_length(), _Size())
+        size.num_lane += 1
+        if size.num_lane == 1:
+            size.lane_ns = float(time_ns)
+        bounded = min(time_ns, 4 * size.lane_ns + self._limit_ns)  # one may be held up by chance
+        size.lane_ns += _WEIGHT * (bounded - size.lane_ns)
+
+    def run(
+        self, size_bytes: int, call: Callable[[Mapping[str, Any]], Any], inputs: Mapping[str, Any]
+    ) -> Any:
+        """Call it now and learn from what it took of this thread's processor time."""
+        begun_ns = time.thread_time_ns()
+        outputs = call(inputs)
+        self._observe(self._sizes[size_bytes.bit_length()], time.thread_time_ns() - begun_ns)
+        self.num_runs += 1
+        return outputs
+
+    def _observe(self, size: _Size, time_ns: int) -> None:
+        recent = size.recent
+        recent.append(time_ns)
+        size.run_ns += (_WEIGHT if len(recent) > 1 else 1.0) * (time_ns - size.run_ns)
+        if time_ns <= self._limit_ns and size.run_ns <= self._limit_ns:
+            if len(recent) == _WINDOW:
+                size.pause = _FIRST_PAUSE
+            return
+        num_slow = sum(each > self._limit_ns for each in recent)
+        if num_slow > 1 or size.run_ns > 4 * self._limit_ns:
+            size.waits = size.pause
+            size.pause = min(2 * size.pause, _LONGEST_PAUSE)
+            size.recent.clear()

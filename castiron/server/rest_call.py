@@ -1,0 +1,106 @@
+"""An infer call over HTTP: its headers, its body, and the connection that tells when it is gone.
+
+``rest.py`` makes one for each; several may share a body (``BatchCall`` in ``rest_batch.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from castiron import errors
+from castiron.server import body as bodies
+from castiron.server import call, inference, reply, rows, status
+
+if TYPE_CHECKING:
+    from castiron.server import edge, served
+    from castiron.server import settings as server_settings
+
+_LENGTH = b"inference-header-content-length"
+
+
+class RestCall(call.Call):
+    """One call with a body of its own."""
+
+    __slots__ = ("_edge", "_headers", "_receive", "_settings")
+
+    def __init__(
+        self,
+        address: tuple[str, str],
+        headers: Mapping[bytes, bytes],
+        receive: bodies.Receive,
+        connection: edge.Edge | None,
+        given: server_settings.Settings,
+    ) -> None:
+        peer = "" if connection is None else connection.peer
+        super().__init__(*address, client_of(headers, peer, given))
+        self.is_retry = is_retry(headers)
+        self._headers = headers
+        self._receive = receive
+        self._edge = connection
+        self._settings = given
+
+    async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
+        """All of the body, then what it says."""
+        self.timeout_s = timeout_s(self._headers)
+        if version.contract is not None and version.contract.limits.body_bytes is not None:
+            held.limit = min(held.limit, version.contract.limits.body_bytes)
+        content = await held.read(self._headers, self._receive, self._edge)
+        begun_s = time.perf_counter()
+        length = json_bytes(self._headers)
+        size = len(content) if length is None else length
+        limit = self._settings.max_json_bytes
+        if size > limit and len(content) > limit:
+            raise status.Refusal(
+                413,
+                f"body: expected at most {limit} bytes of JSON, found {size}; "
+                "send large tensors as binary data",
+            )
+        asked = inference.parse(content, length, version.interface)
+        version.meters.parse.observe(time.perf_counter() - begun_s)
+        return asked
+
+    def render(
+        self, outputs: rows.Arrays, asked: inference.Inference, version: served.Served
+    ) -> reply.Reply:
+        """JSON, raw after the JSON, or some of each."""
+        return reply.render(outputs, asked, version.interface, version.version)
+
+    def watch(self, on_gone: Callable[[], None] | None) -> None:
+        """The connection tells."""
+        if self._edge is not None:
+            self._edge.on_gone = on_gone
+
+
+def client_of(headers: Mapping[bytes, bytes], peer: str, given: server_settings.Settings) -> str:
+    """Who asks: the client's key if it has one, else its address."""
+    key = headers.get(given.client_header.lower().encode("latin-1"))
+    return peer if key is None else key.decode("latin-1")[:256]
+
+
+def is_retry(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the client says that it asked this before."""
+    return headers.get(b"x-retry-attempt", b"0") != b"0"
+
+
+def timeout_s(headers: Mapping[bytes, bytes]) -> float | None:
+    """The header ``timeout``: whole microseconds, as the parameter of that name."""
+    text = headers.get(b"timeout")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise errors.InputError("expected whole microseconds", "headers.timeout")
+    return inference.timeout_s(int(text))
+
+
+def json_bytes(headers: Mapping[bytes, bytes]) -> int | None:
+    """How long the JSON at the head of the body is; None: the body is JSON."""
+    text = headers.get(_LENGTH)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise status.Refusal(
+            400, "headers.inference-header-content-length: expected a number of bytes"
+        )
+    return int(text)

@@ -1,0 +1,183 @@
+"""What the server keeps for one version while it answers: its lane, limits, checks and meters.
+
+Made before the version is admitted, from its Instance and the contract beside it or inside it; a
+contract that does not fit the model keeps the version from being served. ``dispatch.py`` uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from castiron import errors
+from castiron.contract import check, document, model, validate
+from castiron.registry import supply
+from castiron.registry import version as versions
+from castiron.scheduler import batch, breaker, lane, request, retry, settings
+from castiron.server import inference, meters, probe, quick, rows
+from castiron.server import settings as server_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from castiron.server import lanes
+
+log = logging.getLogger("castiron.server")
+
+_US = 1_000
+_MS = 1_000_000
+_MOST_ROWS = 1 << 30
+
+
+class Served:
+    """One version that answers."""
+
+    __slots__ = ("_validator", "breaker", "classes", "contract", "default_class",
+                 "default_timeout_ns", "instance", "interface", "lane", "lanes", "max_timeout_ns",
+                 "meters", "quick", "rate", "retries", "rows", "version")  # fmt: skip
+
+    def __init__(
+        self,
+        version: versions.Version,
+        instance: supply.Instance,
+        own: lanes.Lanes,
+        counted: meters.VersionMeters,
+        given: server_settings.Settings,
+    ) -> None:
+        self.version = version
+        self.instance = instance
+        self.lanes = own
+        self.meters = counted
+        self.interface = inference.Interface.of(instance.signature)
+        self.contract = contract = _contract(version, instance)
+        self._validator = None if contract is None else validate.of_inputs(contract)
+        self.rows = rows.Rows.of(instance.signature)
+        self.lane = lane.Lane(settings.Lane())
+        self.quick = quick.Quick(int(given.inline_us * _US) if instance.is_native else 0)
+        self.breaker = breaker.Breaker(settings.Breaker())
+        self.retries = retry.Budget(settings.Retry())
+        self._set_terms(given)
+
+    def _set_terms(self, given: server_settings.Settings) -> None:
+        priority = model.Priority() if self.contract is None else self.contract.priority
+        self.classes = priority.classes
+        self.default_class = priority.classes.index(priority.default)
+        self.default_timeout_ns = int(given.request_timeout_s * 1e9)
+        self.max_timeout_ns = int(max(given.request_timeout_s, given.max_timeout_s) * 1e9)
+        per_second, burst = given.rate_per_s, given.rate_burst
+        if self.contract is not None:
+            limits, timeout = self.contract.limits, self.contract.timeout
+            per_second = limits.rate_per_s or per_second
+            burst = limits.burst or burst
+            self.default_timeout_ns = int(timeout.default_ms * _MS)
+            self.max_timeout_ns = int(timeout.maximum_ms * _MS)
+        self.rate = settings.Rate(per_second, burst) if per_second else None
+
+    async def open_lane(self, given: server_settings.Settings) -> None:
+        """Find out whether requests may be merged, and let the lane take part."""
+        limits = model.Limits() if self.contract is None else self.contract.limits
+        batch_rows = limits.batch_rows or given.batch_rows
+        may_merge = self.rows is not None and batch_rows > 1 and await self._has_free_rows()
+        by_itself = 1 if may_merge or not self.instance.is_native else 2
+        chosen = settings.Lane(
+            max_requests=limits.queue_requests or given.queue_requests,
+            max_rows=limits.queue_rows or _MOST_ROWS,
+            max_bytes=limits.queue_bytes or given.max_buffered_bytes,
+            max_batch_rows=batch_rows if self.rows is not None else 1,
+            is_row_wise=may_merge and limits.batch_rows is not None,
+            runs_oversize=limits.batch_rows is None,
+            concurrency=limits.concurrency or by_itself,
+            num_classes=len(self.classes),
+        )
+        self.lane = lane.Lane(chosen)
+        self.lane.is_merging = may_merge
+        self.lanes.add(self)
+
+    async def _has_free_rows(self) -> bool:
+        found = await probe.are_independent(self.instance, self.lanes.native)
+        name = f"{self.version.model}/{self.version.number}"
+        if found is None:
+            log.info("%s: no inputs found to try its rows with; requests are not merged", name)
+        elif not found:
+            log.info("%s: its rows depend on each other; requests are not merged", name)
+        return bool(found)
+
+    def check(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """InputError when values are not what the contract allows; one bad row fails alone."""
+        if self._validator is None:
+            return
+        faults = self._validator.faults(inputs)
+        if faults:
+            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+            raise errors.InputError(f"{faults[0].message}{more}", faults[0].path)
+
+    def priority(self, asked: inference.Inference) -> int:
+        """The class of a request: 1 is the most important one in the protocol, 0 says nothing."""
+        wanted = asked.priority
+        if isinstance(wanted, str):
+            if wanted not in self.classes:
+                raise errors.InputError(
+                    f"expected one of {list(self.classes)}, found {wanted[:80]!r}",
+                    "parameters.priority",
+                )
+            return self.classes.index(wanted)
+        return min(wanted, len(self.classes)) - 1 if wanted else self.default_class
+
+    def may_run_inline(self, size_bytes: int) -> bool:
+        """Whether a run of this size is so short that the loop makes it itself, now."""
+        return self.lane.is_idle and not self.lane.is_closed and self.quick.is_short(size_bytes)
+
+    def run_inline(self, inputs: Mapping[str, np.ndarray], size_bytes: int) -> Any:
+        """Run on this thread. Raises InputError."""
+        begun_s = time.perf_counter()
+        outputs = self.quick.run(size_bytes, self.instance.run, inputs)
+        self.meters.executions.value += 1
+        num_rows = (self.rows and self.rows.count(inputs)) or 1
+        self.meters.batch_rows.observe(num_rows)
+        self.meters.answered_rows.value += num_rows
+        self.meters.queue.observe(0.0)
+        self.meters.compute.observe(time.perf_counter() - begun_s)
+        return outputs
+
+    def count_run(self, formed: batch.Batch, begun_ns: int, now: int) -> None:
+        """A run went through."""
+        self.meters.executions.value += 1
+        self.meters.batch_rows.observe(formed.rows)
+        parts = formed.parts
+        time_ns = now - begun_ns
+        size_bytes = sum(part.request.size_bytes for part in parts)
+        self.quick.observe_lane(size_bytes, time_ns)
+        for part in parts:
+            asked = part.request
+            if not asked.outcome and part.begin == 0:
+                self.meters.queue.observe(max(0, begun_ns - asked.arrival_ns) / 1e9)
+                self.meters.compute.observe(time_ns / 1e9)
+
+    def count_answer(self, asked: request.Request) -> None:
+        """A request was answered by the lane."""
+        self.meters.answered_rows.value += asked.rows
+
+
+def _contract(version: versions.Version, instance: supply.Instance) -> model.Contract | None:
+    """The contract beside the model, else the one inside it. Raises ContractError."""
+    source = version.found.file
+    path = None if source is None else document.beside(source)
+    name = f"{version.model}/{version.number}"
+    if path is not None:
+        contract = document.load(path)
+    elif text := instance.metadata.get(document.METADATA_KEY):
+        contract = document.parse(text, f"the contract inside {name}")
+    else:
+        return None
+    check.require(contract, instance.signature, str(path or name))
+    return contract
+
+
+def size_of(inputs: Mapping[str, Any]) -> int:
+    """Bytes of the arrays of a request."""
+    total = 0
+    for array in inputs.values():
+        total += array.nbytes
+    return total
