@@ -122,7 +122,9 @@ class BindingCache:
         if found is None:
             self.misses += 1
             found = bind(stage, symbols, kernels)
-            make_room(self._kept, self._limit - 1)
+            for forgotten in make_room(self._kept, self._limit - 1):
+                # A call knows its binding: without this cut the pair would wait for a collection.
+                forgotten.idle_calls.clear()
         else:
             self.hits += 1
         self._kept[symbols] = found
@@ -132,7 +134,10 @@ class BindingCache:
         return len(self._kept)
 
 
-def make_room(kept: dict[Any, Any], most: int) -> None:
-    """Forget the oldest entries until at most ``most`` are left; other threads may do the same."""
-    for key in list(kept)[: max(len(kept) - most, 0)]:
-        kept.pop(key, None)
+def make_room(kept: dict[Any, Any], most: int) -> list[Any]:
+    """Forget the oldest entries until at most ``most`` are left, and give their values.
+
+    Other threads may do the same at the same time.
+    """
+    oldest = list(kept)[: max(len(kept) - most, 0)]
+    return [value for key in oldest if (value := kept.pop(key, None)) is not None]

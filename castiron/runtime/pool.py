@@ -21,6 +21,7 @@ _KEEP_FREE_BYTES = 32 << 20
 _KEEP_WARM_BYTES = 256 << 20
 _KEEP_WARM_BLOCKS = 8
 _COMPACT_ABOVE = 0.15
+_ROOMIER = 4  # a warm block may be 16 times as large as what is asked for
 _WINDOW = 64  # rents after which what nobody wanted counts as idle
 
 
@@ -171,7 +172,7 @@ class Pool:
             block.size_bytes = size_bytes
             block._is_rented = True
             self._requested += size_bytes
-            self._allocated += 1 << order
+            self._allocated += 1 << block.order
             self._high_water = max(self._high_water, self._allocated)
             return block
 
@@ -234,14 +235,23 @@ class Pool:
             self._slabs.clear()
 
     def _take_warm(self, order: int) -> Block | None:
-        warm = self._warm
+        """The latest warm block of this order, or the smallest that is not far larger.
+
+        Runs of many sizes, one after another, then live in the memory of the largest.
+        """
+        warm, found = self._warm, -1
         for index in range(len(warm) - 1, -1, -1):
-            block = warm[index]
-            if block.order == order:
-                del warm[index]
-                self._warm_bytes -= 1 << order
-                return block
-        return None
+            size = warm[index].order
+            if size == order:
+                found = index
+                break
+            if order < size <= order + _ROOMIER and (found < 0 or size < warm[found].order):
+                found = index
+        if found < 0:
+            return None
+        block = warm.pop(found)
+        self._warm_bytes -= 1 << block.order
+        return block
 
     def _take(self, order: int) -> Block:
         """Return a new block from the slabs, having merged idle ones where that helps."""
