@@ -24,6 +24,8 @@ MAX_BODY_BYTES, MAX_HEAD_BYTES = 1 << 18, 1 << 14
 # Longer than any connection can last that the server treats as it says: head, body at the least
 # rate, answer, idling, and the grain of its sweeps; with room for a busy machine.
 DEADLINE_S = 25.0
+# How long a head may take, and a body besides its rate.
+PATIENCE_S = 0.5
 _START_S = 120.0
 
 OPTIONS: dict[str, int | float] = {
@@ -31,8 +33,8 @@ OPTIONS: dict[str, int | float] = {
     "max-json-bytes": 1 << 17,
     "max-head-bytes": MAX_HEAD_BYTES,
     "max-in-flight": 64,
-    "head-timeout-s": 0.5,
-    "body-timeout-s": 0.5,
+    "head-timeout-s": PATIENCE_S,
+    "body-timeout-s": PATIENCE_S,
     "keep-alive-s": 0.5,
     "request-timeout-s": 5,
 }
