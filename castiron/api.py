@@ -81,6 +81,7 @@ def build(  # noqa: PLR0913  # limit: each option of building, by its name
     from castiron.runtime import instance
 
     path = _output_path(source, out)
+    _check_output(path, source)
     options = pipeline.Options(
         target=targets.named(target) if target else targets.host(),
         evaluate=evaluator.evaluate_node,
@@ -158,6 +159,24 @@ def _output_path(source: Any, out: Path | None) -> str:
     raise TypeError("build(source, out=...): a model given as bytes needs a path to write to")
 
 
+def _check_output(path: str, source: Any) -> None:
+    """Refuse at once what could not be written at the end."""
+    import os
+
+    from castiron import errors
+
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise errors.BuildError(
+            f"{path}: expected a folder to write to, found none at {folder}; create it first"
+        )
+    if os.path.isdir(path):
+        raise errors.BuildError(f"{path}: expected the name of a file to write, found a folder")
+    is_path = isinstance(source, str) or hasattr(source, "__fspath__")
+    if is_path and os.path.exists(path) and os.path.samefile(path, source):
+        raise errors.BuildError(f"{path}: the executable would replace its own source")
+
+
 def load(path: Path, *, threads: int | None = None) -> Instance:
     """Map an executable file, ready to run on ``threads`` threads (default: the CPU budget).
 
@@ -167,7 +186,11 @@ def load(path: Path, *, threads: int | None = None) -> Instance:
     from castiron.runtime import instance
 
     file = reader.open(path)
-    return instance.Instance(file, device(threads), _interpreter)
+    try:
+        return instance.Instance(file, device(threads), _interpreter)
+    except BaseException:
+        file.close()
+        raise
 
 
 def device(threads: int | None = None) -> Device:

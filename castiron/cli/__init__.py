@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"castiron {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    # Only the chosen command is imported: a server's process is none of the compiler's.
+    for name in [words[0]] if words and words[0] in COMMANDS else COMMANDS:
         module = importlib.import_module(f"castiron.cli.{name}")
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_options(command)

@@ -40,20 +40,19 @@ def run(options: argparse.Namespace) -> int:
     from castiron import api
 
     start = time.perf_counter()
-    progress = None if options.quiet else _Progress()
-    path = api.build(
-        options.source,
-        options.out,
-        options.target,
-        options.strict,
-        precision=options.precision,
-        contract=options.contract,
-        progress=progress,
-    )
-    if progress is None:
+    with _Progress(is_shown=sys.stderr.isatty() and not options.quiet) as progress:
+        path = api.build(
+            options.source,
+            options.out,
+            options.target,
+            options.strict,
+            precision=options.precision,
+            contract=options.contract,
+            progress=progress,
+        )
+    if options.quiet:
         print(path)
         return 0
-    progress.end()
     with api.open_file(path) as file:
         report = json.loads(file.report())
     size_mb = os.path.getsize(path) / 1e6
@@ -72,28 +71,28 @@ def _say_stages(report: dict[str, object]) -> None:
         print(f"  {num_steps} native steps, nothing interpreted")
         return
     share = num_interpreted / (num_interpreted + num_steps)
-    print(f"  {num_steps} native steps, {num_interpreted} interpreted nodes ({share:.0%}):")
+    nodes = "node" if num_interpreted == 1 else "nodes"
+    print(f"  {num_steps} native steps, {num_interpreted} interpreted {nodes} ({share:.0%}):")
     for reason, names in interpreted.items():
         print(f"    {len(names):4} x {reason}")
 
 
 class _Progress:
-    """A bar on the terminal, or a line for each step where there is no terminal."""
+    """A bar in the last line of a terminal, gone when the work is; nothing elsewhere."""
 
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._step = ""
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown
+
+    def __enter__(self) -> _Progress:
+        return self
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        if self._is_terminal:
+        if self._is_shown:
             filled = "#" * (30 * done // max(total, 1))
             sys.stderr.write(f"\r\033[K{step:18} [{filled:30}] {done}/{total}")
             sys.stderr.flush()
-        elif step != self._step:
-            sys.stderr.write(f"{step}\n")
-        self._step = step
 
-    def end(self) -> None:
-        """Leave the terminal's line clean."""
-        if self._is_terminal:
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
             sys.stderr.write("\r\033[K")
+            sys.stderr.flush()

@@ -59,31 +59,36 @@ def _describe(file: ExecutableFile) -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"{found['model']}  for {found['target']}  sha256:{found['digest'][:16]}"]
+    lines = [f"{found['model']} for {found['target']}, sha256 {found['digest'][:16]}"]
     for kind in ("inputs", "outputs"):
         for edge in found[kind]:
             dims = ", ".join(edge["dims"])
-            lines.append(f"  {kind[:-1]:6} {edge['name']}: {edge['dtype']}[{dims}]")
-    sizes = ", ".join(f"{name} {size:,}" for name, size in found["bytes"].items())
-    lines.append(f"  bytes  {sizes}")
+            lines.append(f"  {kind[:-1]:8} {edge['name']}: {edge['dtype']}[{dims}]")
+    sizes = ", ".join(f"{name} {size:,}" for name, size in found["bytes"].items() if size)
+    lines.append(f"  bytes    {sizes}")
+    native = iter(found["arena_bytes"])
     for position, stage in enumerate(found["stages"]):
-        lines += _stage_lines(position, stage)
+        arena_bytes = next(native) if stage["kind"] == "native" else None
+        lines += _stage_lines(position, stage, arena_bytes)
     if found["interpreted"]:
         lines.append("interpreted ops:")
         lines += [f"  {len(n):4} x {reason}" for reason, n in found["interpreted"].items()]
     return lines
 
 
-def _stage_lines(position: int, stage: dict[str, Any]) -> list[str]:
+def _stage_lines(position: int, stage: dict[str, Any], arena_bytes: int | None) -> list[str]:
     if stage["kind"] == "interpreted":
         return [f"stage {position}: interpreted: {', '.join(stage['ops'])}"]
+    steps, arena = stage["steps"], "sized by the inputs"
+    if arena_bytes is not None:
+        arena = f"{arena_bytes:,} bytes"
     lines = [
-        f"stage {position}: {len(stage['steps'])} native steps, {len(stage['buffers'])} buffers"
+        f"stage {position}: native, {len(steps)} steps, {len(stage['buffers'])} buffers, "
+        f"arena {arena}"
     ]
-    width = max((len(step["kernel"]) for step in stage["steps"]), default=0)
-    for number, step in enumerate(stage["steps"]):
-        lines.append(
-            f"  {number:4} {step['kernel']:{min(width, 60)}} units {step['units']:<12} "
-            f"{step['name'][:80]}"
-        )
+    width = min(max((len(step["kernel"]) for step in steps), default=0), 60)
+    names = min(max((len(step["name"]) for step in steps), default=0), 50)
+    for number, step in enumerate(steps):
+        name = step["name"] if len(step["name"]) <= names else step["name"][: names - 3] + "..."
+        lines.append(f"  {number:4}  {step['kernel']:{width}}  {name:{names}}  x {step['units']}")
     return lines

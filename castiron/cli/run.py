@@ -24,10 +24,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run and print or save the outputs."""
-    from castiron import api
+    from castiron import api, errors
 
     instance = api.load(options.file, threads=options.threads)
     inputs = _read_inputs(options.input, [spec.name for spec in instance.signature.inputs])
+    if not inputs and instance.signature.inputs:
+        raise errors.InputError(
+            f"expected arrays for {', '.join(map(repr, instance.signature.inputs))}, found none; "
+            "give each as --input NAME=FILE.npy",
+            "--input",
+        )
     start = time.perf_counter()
     outputs = instance.run(inputs)
     print(f"ran in {(time.perf_counter() - start) * 1e3:.2f} ms")
@@ -42,20 +48,41 @@ def run(options: argparse.Namespace) -> int:
 
 def _read_inputs(given: list[str], names: list[str]) -> dict[str, object]:
     """Arrays by input name; a lone file without a name belongs to the lone input."""
-    import numpy as np
-
     from castiron import errors
 
     inputs: dict[str, object] = {}
     for item in given:
         name, _, path = item.rpartition("=")
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
+        loaded = _load(path)
+        if isinstance(loaded, dict) and not name:
             inputs.update(loaded)
-        elif name or len(names) == 1:
+        elif not isinstance(loaded, dict) and (name or len(names) == 1):
             inputs[name or names[0]] = loaded
         else:
             raise errors.InputError(
-                f"expected NAME=FILE for one of {', '.join(names)}, found {item}", "--input"
+                f"expected NAME=FILE.npy for one of {', '.join(names)}, or an .npz file that "
+                f"names them all; found {item}",
+                "--input",
             )
     return inputs
+
+
+def _load(path: str) -> object:
+    """The array of an .npy file, or the dict of all arrays of an .npz file."""
+    import zipfile
+
+    import numpy as np
+
+    from castiron import errors
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return dict(loaded)
+    except (ValueError, EOFError, zipfile.BadZipFile) as found:
+        raise errors.InputError(
+            f"expected an .npy or .npz file of numbers, {path} is none; write one with numpy.save",
+            "--input",
+        ) from found

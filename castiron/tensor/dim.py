@@ -275,27 +275,37 @@ def symbols_of(value: int | Dim) -> set[str]:
 
 
 def text(value: int | Dim) -> str:
-    """A readable form such as ``2*h + w//2 - 1``."""
+    """A readable form such as ``w//2 + 2*h - 1``, which Python would read as the same number."""
     if not isinstance(value, Dim):
         return str(value)
-    parts = []
-    for atoms, coefficient in sorted(value.terms, key=lambda term: (not term[0], repr(term))):
-        factors = [_atom_text(atom) for atom in atoms]
-        if abs(coefficient) != 1 or not factors:
-            factors.insert(0, str(abs(coefficient)))
-        sign = "-" if coefficient < 0 else "+"
-        parts.append(f"{sign} {'*'.join(factors)}")
-    joined = " ".join(parts)
-    return joined[2:] if joined.startswith("+ ") else "-" + joined[2:]
+    terms = sorted(value.terms, key=lambda term: (not term[0], term[1] < 0, repr(term)))
+    first, *rest = (_term_text(*term) for term in terms)
+    return " ".join([first[2:] if first[0] == "+" else f"-{first[2:]}", *rest])
+
+
+def _term_text(atoms: tuple[Atom, ...], coefficient: int) -> str:
+    """The term behind its sign; ``//`` stands in brackets where something else is near."""
+    factors = [_atom_text(atom) for atom in atoms]
+    if abs(coefficient) != 1 or not factors:
+        factors.insert(0, str(abs(coefficient)))
+    if len(factors) > 1 or coefficient < 0:
+        factors = [f"({factor})" if "//" in factor else factor for factor in factors]
+    return f"{'-' if coefficient < 0 else '+'} {'*'.join(factors)}"
 
 
 def _atom_text(atom: Atom) -> str:
     if atom[0] == "sym":
         return str(atom[1])
     if atom[0] == "floordiv":
-        return f"({text(atom[1])})//{_operand_text(atom[2])}"
+        return f"{_operand_text(atom[1])}//{_operand_text(atom[2])}"
     return f"{atom[0]}({text(atom[1])}, {text(atom[2])})"
 
 
 def _operand_text(value: int | Dim) -> str:
-    return text(value) if not isinstance(value, Dim) else f"({text(value)})"
+    """The dim beside ``//``: in brackets unless it is one name, one call or a plain number."""
+    written = text(value)
+    if isinstance(value, Dim):
+        (atoms, coefficient), *more = value.terms
+        if not more and coefficient == 1 and len(atoms) == 1 and atoms[0][0] != "floordiv":
+            return written
+    return written if written.isdigit() else f"({written})"

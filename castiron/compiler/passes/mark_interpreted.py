@@ -77,8 +77,9 @@ def _marked(node: Node, reasons: dict[str, str], strict: bool) -> Node:
 
 def _refusal(name: str, reasons: dict[str, str]) -> errors.BuildError:
     listing = "\n".join(f"  - the node that makes {out!r}: {why}" for out, why in reasons.items())
+    counted = "1 node has" if len(reasons) == 1 else f"{len(reasons)} nodes have"
     return errors.BuildError(
-        f"{name}: {len(reasons)} nodes have no kernel and may not be interpreted; "
+        f"{name}: {counted} no kernel and may not be interpreted; "
         f"build without strict to interpret what has a source form\n{listing}"
     )
 
