@@ -82,10 +82,8 @@ def _stage_lines(position: int, stage: dict[str, Any], arena_bytes: int | None) 
     steps, arena = stage["steps"], "sized by the inputs"
     if arena_bytes is not None:
         arena = f"{arena_bytes:,} bytes"
-    lines = [
-        f"stage {position}: native, {len(steps)} steps, {len(stage['buffers'])} buffers, "
-        f"arena {arena}"
-    ]
+    counts = f"{len(steps)} steps, {len(stage['buffers'])} buffers"
+    lines = [f"stage {position}: native, {counts}, arena {arena}"]
     width = min(max((len(step["kernel"]) for step in steps), default=0), 60)
     names = min(max((len(step["name"]) for step in steps), default=0), 50)
     for number, step in enumerate(steps):
