@@ -295,7 +295,10 @@ def _answer(connection: http.client.HTTPConnection, end_s: float) -> _Answer:
         if not part:
             break
         parts.append(part)
+    if response.length:
+        raise http.client.IncompleteRead(b"".join(parts), response.length)
     closes = response.will_close or connection.sock is None
+    response.close()  # after reading by pieces it does not know that it is at its end
     return _Answer(response.status, response.headers, b"".join(parts), closes)
 
 
@@ -433,7 +436,7 @@ def _bfloat16(value: float) -> int:
     size = abs(float(value))
     if math.isinf(size):
         return sign | 0x7F80
-    exponent = max(math.frexp(size)[1] - 1, -126)
+    exponent = max(math.frexp(size)[1] - 1, -126) if size else -126
     bits = round(math.ldexp(size, 7 - exponent)) + ((exponent + 126) << 7)
     if bits >= 0x7F80:
         raise OverflowError(f"{value} is beyond BF16")

@@ -35,6 +35,7 @@ def text(contract: model.Contract) -> str:
         sent="\n".join(_sent(tensor) for tensor in contract.input),
         read="\n".join(_read(tensor) for tensor in contract.output),
         wanted=", ".join(_quoted(tensor.name) for tensor in contract.output),
+        given="inputs" if contract.input else "_inputs",
         timeout_ms=f"{contract.timeout.default_ms:g}",
     )
 
@@ -128,7 +129,7 @@ export class {name} {{
   }}
 
   /** Run the model. */
-  async infer(inputs: Inputs, options: InferOptions = {{}}): Promise<Outputs> {{
+  async infer({given}: Inputs, options: InferOptions = {{}}): Promise<Outputs> {{
     const given = {{
 {sent}
     }};

@@ -1,0 +1,223 @@
+"""The generated Python client against a live server: every datatype, bit for bit."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from castiron.contract.client import castiron_client as client
+from castiron.contract.client import python
+from castiron.tensor import dtype as dtypes
+from castiron.tensor import elements
+from tests.contract import live
+
+pytestmark = pytest.mark.xdist_group("clients")
+Tensor = client.Tensor
+
+NAN_BITS = {
+    "FP16": ["7e01", "fe00", "7d55"],
+    "BF16": ["7fc1", "ff80", "7f81"],
+    "FP32": ["7fc00001", "ff800000", "7f800001", "00000001"],
+    "FP64": ["7ff8000000000001", "fff0000000000000", "7ff0000000000001", "8000000000000000"],
+}
+
+
+def odd(dtype: dtypes.DType) -> Tensor:
+    """The values of a datatype where things go wrong, as one row."""
+    if dtype.is_float:
+        words = NAN_BITS[dtype.oip] + [text.replace("7f", "00", 1) for text in NAN_BITS[dtype.oip]]
+        raw = b"".join(bytes.fromhex(word)[::-1] for word in words)
+        return Tensor(dtype.oip, (1, len(words)), raw)
+    if dtype is dtypes.BOOL:
+        return Tensor.of("BOOL", (1, 3), [True, False, True])
+    bits = 8 * dtype.size_bytes
+    low = -(1 << (bits - 1)) if dtype.is_signed else 0
+    high = low + (1 << bits) - 1
+    return Tensor.of(dtype.oip, (1, 4), [low, low + 1, high - 1, high])
+
+
+@pytest.fixture(scope="module")
+def server(address: str) -> Iterator[client.Client]:
+    with client.Client(address) as made:
+        yield made
+
+
+def ask(
+    server: client.Client, given: dict[str, Tensor], options: client.Options | None = None
+) -> dict[str, Tensor]:
+    """Outputs by datatype; inputs that are not given are empty."""
+    inputs = {
+        f"x_{dtype.oip.lower()}": given.get(dtype.oip, Tensor(dtype.oip, (0, width_of(given)), b""))
+        for dtype in live.NUMBERS
+    }
+    reply = server.infer("numbers", inputs, (), options)
+    return {tensor.datatype: tensor for tensor in reply.outputs.values()}
+
+
+def width_of(given: dict[str, Tensor]) -> int:
+    return next((tensor.shape[1] for tensor in given.values()), 0)
+
+
+@pytest.mark.parametrize("dtype", live.NUMBERS, ids=lambda dtype: str(dtype.oip))
+def test_binary_tensors_come_back_bit_for_bit(server: client.Client, dtype: dtypes.DType) -> None:
+    given = odd(dtype)
+    assert ask(server, {dtype.oip: given})[dtype.oip] == given
+
+
+@pytest.mark.parametrize("dtype", live.NUMBERS, ids=lambda dtype: str(dtype.oip))
+def test_json_tensors_come_back_as_the_policy_says(
+    server: client.Client, dtype: dtypes.DType
+) -> None:
+    given = odd(dtype)
+    found = ask(server, {dtype.oip: given}, client.Options(is_binary=False))[dtype.oip]
+    assert found.shape == given.shape
+    for left, right in zip(given.values(), found.values(), strict=True):
+        # JSON keeps everything but what a NaN carries.
+        both_nan = left != left and right != right  # noqa: PLR0124
+        assert both_nan or (left == right and math.copysign(1, left) == math.copysign(1, right))
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (3, 0)])
+def test_empty_tensors_keep_their_shape(
+    server: client.Client, shape: tuple[int, int], *, is_binary: bool
+) -> None:
+    given = {dtype.oip: Tensor(dtype.oip, shape, b"") for dtype in live.NUMBERS}
+    assert ask(server, given, client.Options(is_binary=is_binary)) == given
+
+
+def test_strings_hold_any_bytes(server: client.Client) -> None:
+    strings = [b"", b"a\0b", "größe 🦊".encode(), b"\xff\xfe", b"x" * 70_000]
+    given = Tensor.of("BYTES", (1, 5), strings)
+    found = server.infer("strings", {"x_bytes": given}).outputs["y_bytes"]
+    assert found == given
+    assert found.values() == strings
+    texts = Tensor.of("BYTES", (1, 3), ["", "a\0b", "größe 🦊"])
+    as_json = client.Options(is_binary=False)
+    assert server.infer("strings", {"x_bytes": texts}, (), as_json).outputs["y_bytes"] == texts
+    with pytest.raises(ValueError, match="not UTF-8"):
+        server.infer("strings", {"x_bytes": given}, (), as_json)
+    wild = client.Options(parameters={"binary_data_output": False})
+    with pytest.raises(client.RequestWrong, match="not UTF-8") as raised:
+        server.infer("strings", {"x_bytes": given}, (), wild)
+    assert raised.value.path == "outputs.y_bytes"
+
+
+def test_the_generated_class_is_typed_and_works(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in python.files(live.contract("strings")).items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir",
+               str(tmp_path / "types"), "strings.py"]  # fmt: skip
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "strings", raising=False)
+    module: Any = importlib.import_module("strings")
+    made = module.Strings(address)
+    assert made.is_ready()
+    tensor = module.Tensor.of("BYTES", (1, 1), ["hello"])
+    assert made.infer({"x_bytes": tensor})["y_bytes"] == tensor
+    made.client.close()
+
+
+def test_what_the_server_says_is_read(server: client.Client) -> None:
+    assert server.is_ready()
+    assert server.is_model_ready("numbers")
+    assert server.is_model_ready("numbers", "1")
+    assert not server.is_model_ready("numbers", "2")
+    assert server.metadata("strings")["inputs"] == [
+        {"name": "x_bytes", "datatype": "BYTES", "shape": [-1, -1]}
+    ]
+    given = {"x_bytes": Tensor.of("BYTES", (1, 1), ["a"])}
+    reply = server.infer("strings", given, ["y_bytes"], client.Options("1", id="seven"))
+    assert (reply.model, reply.version, reply.id) == ("strings", "1", "seven")
+    assert reply.digest.startswith("sha256:")
+    assert reply.promised("y_bytes", "BYTES") == given["x_bytes"]
+    with pytest.raises(client.ProtocolBroken, match="expected FP32, found BYTES"):
+        reply.promised("y_bytes", "FP32")
+
+
+def test_refusals_are_typed(server: client.Client) -> None:
+    with pytest.raises(client.NotFound, match="none"):
+        server.infer("none", {})
+    with pytest.raises(client.RequestWrong, match="missing") as raised:
+        server.infer("strings", {})
+    assert (raised.value.status, raised.value.path) == (400, "inputs")
+    given = {"x_bytes": Tensor.of("BYTES", (1, 1), ["a"])}
+    with pytest.raises(client.TimedOut):
+        server.infer("strings", given, (), client.Options(parameters={"timeout": 1}))
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_allowed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        made = client.Client(f"http://127.0.0.1:{port}", timeout_s=0.2)
+        with pytest.raises(client.TimedOut, match=r"0\.2 s"):
+            made.is_ready()
+    with pytest.raises(client.ConnectionBroken):
+        made.is_ready()
+
+
+def test_a_kept_connection_that_was_closed_is_replaced() -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+    def answer_once_each(listener: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_once_each, args=(listener,), daemon=True)
+        thread.start()
+        with client.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=5) as made:
+            assert made.is_ready()
+            assert made.is_ready()
+        thread.join(5)
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda dtype: str(dtype.oip))
+def test_tensors_and_numpy_arrays_hold_the_same(dtype: dtypes.DType) -> None:
+    if dtype is dtypes.STRING:
+        given = np.array([["a", b"\xff"]], object)
+        assert Tensor.from_numpy(given).numpy().tolist() == [[b"a", b"\xff"]]
+        return
+    tensor = odd(dtype)
+    assert Tensor.from_numpy(tensor.numpy(), dtype.oip) == tensor
+    native = np.frombuffer(tensor.raw, elements.numpy_dtype(dtype)).reshape(tensor.shape)
+    assert Tensor.from_numpy(native) == tensor
+
+
+def test_bfloat16_is_rounded_once_to_nearest_even() -> None:
+    values = [1.0, 1.00390625, 1.01171875, 3.3895313892515355e38, 9.2e-41, 4.6e-41, 1e-45, -0.0]
+    tensor = Tensor.of("BF16", (8,), values)
+    assert list(struct.unpack("<8H", tensor.raw)) == (
+        np.array(values, np.float32).astype(ml_dtypes.bfloat16).view(np.uint16).tolist()
+    )
+    with pytest.raises(ValueError, match="beyond BF16"):
+        Tensor.of("BF16", (1,), [3.4e38])
+
+
+@pytest.mark.parametrize(
+    "datatype, value",
+    [("INT8", 128), ("UINT8", -1), ("INT64", 1.0), ("BOOL", 1), ("FP16", 65520.0), ("FP32", 1e39),
+     ("FP32", "1"), ("BYTES", 3), ("INT32", True), ("BF16", True)],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_refused(datatype: str, value: Any) -> None:
+    with pytest.raises((ValueError, AttributeError)):
+        Tensor.of(datatype, (1,), [value])
