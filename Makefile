@@ -5,7 +5,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 RUN := $(BIN)/python
 
-.PHONY: help install check format test demo serve bench docs realmodels backend fuzz slow clean
+.PHONY: help install check format test demo serve bench behaviour docs realmodels backend fuzz \
+	slow clean
 
 help:
 	@echo "make install      create .venv and install everything that is pinned in constraints.txt"
@@ -14,6 +15,7 @@ help:
 	@echo "make demo         compile a real model, serve it, read a picture with it"
 	@echo "make serve        the same server, kept running, with a curl to try"
 	@echo "make bench        the numbers of README.md, measured again"
+	@echo "make behaviour what we and other servers do when calls go wrong, one table"
 	@echo "make docs         check the links of the documentation and the calls it names"
 	@echo "make format       let the formatter have its way"
 	@echo "slow suites: make realmodels, make backend, make fuzz; make slow runs all of them"
@@ -45,8 +47,14 @@ realmodels: install
 backend: install
 	$(RUN) -m pytest -m "" tests/backend
 
+# So many odd requests, and damaged files of each kind.
+REQUESTS ?= 100000
+FILES ?= 10000
+
 fuzz: install
 	$(RUN) -m pytest -m hypothesis --hypothesis-profile=thorough
+	$(RUN) -m tests.fuzz --requests $(REQUESTS)
+	$(RUN) -m tests.fuzz.files --count $(FILES)
 
 slow: realmodels backend fuzz
 
@@ -58,6 +66,9 @@ serve: install
 
 bench: install
 	$(RUN) -m bench $(WRITE)
+
+behaviour: install
+	$(RUN) -m bench.behaviour $(WRITE)
 
 docs: install
 	$(RUN) -m tools.check_docs

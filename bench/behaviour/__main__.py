@@ -55,8 +55,10 @@ def report(found: dict[str, dict[_Key, probes.Outcome]]) -> str:
     versions = [f"{name} {servers.version(name)}" for name in found]
     lines = [
         f"{', '.join(versions)}; the same models, in the peers by onnxruntime",
-        f"peers that wait for calls to merge wait {servers.WINDOW_S * 1e3:.0f} ms; batches of at "
-        f"most {servers.MAX_BATCH}",
+        (
+            f"batches of at most {servers.MAX_BATCH}, for which MLServer and LitServe wait "
+            f"{servers.WINDOW_S * 1e3:.0f} ms"
+        ),
         f"load average {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} CPUs",
     ]
     evidence = [

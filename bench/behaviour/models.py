@@ -17,6 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 _WIDTH, _LINES = 768, 512
 # What the failing model may be asked for.
 NUM_ROWS = 8
+# Datatypes of x and y, and how many values a row of each has.
+COLUMNS = {
+    "quick": ("FP32", "FP32", (4, 4)),
+    "slow": ("FP32", "FP32", (1, 1)),
+    "picky": ("INT64", "FP32", (1, 2)),
+}
+
+_Value = tuple[str, int, list[str | int]]
 
 
 def save_all(folder: Path) -> dict[str, Path]:
@@ -32,8 +40,8 @@ def _quick() -> onnx.ModelProto:
     """y = x + 1 over rows of four."""
     return _model(
         [helper.make_node("Add", ["x", "one"], ["y"])],
-        ("x", TensorProto.FLOAT, ["rows", 4]),
-        ("y", TensorProto.FLOAT, ["rows", 4]),
+        ("x", int(TensorProto.FLOAT), ["rows", 4]),
+        ("y", int(TensorProto.FLOAT), ["rows", 4]),
         {"one": np.ones(1, np.float32)},
     )
 
@@ -42,8 +50,8 @@ def _slow() -> onnx.ModelProto:
     """y = x + 0, after a long chain of products that no compiler can leave out."""
     nodes, constants = _nothing_slowly("x", layers=40)
     nodes.append(helper.make_node("Add", ["x", "nothing"], ["y"]))
-    row = (TensorProto.FLOAT, ["rows", 1])
-    return _model(nodes, ("x", *row), ("y", *row), constants)
+    kind = int(TensorProto.FLOAT)
+    return _model(nodes, ("x", kind, ["rows", 1]), ("y", kind, ["rows", 1]), constants)
 
 
 def _picky() -> onnx.ModelProto:
@@ -58,14 +66,14 @@ def _picky() -> onnx.ModelProto:
         helper.make_node("Reshape", ["found", "pairs"], ["row"]),
         helper.make_node("Add", ["row", "nothing"], ["y"]),
     ]
-    taken, given = (TensorProto.INT64, ["rows", 1]), (TensorProto.FLOAT, ["rows", 2])
-    return _model(nodes, ("x", *taken), ("y", *given), constants)
+    taken: _Value = ("x", int(TensorProto.INT64), ["rows", 1])
+    return _model(nodes, taken, ("y", int(TensorProto.FLOAT), ["rows", 2]), constants)
 
 
 def _nothing_slowly(column: str, layers: int) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
     """Nodes that make ``nothing``, a zero for each row of a column of numbers, in a long time."""
     mixing = np.random.default_rng(7).normal(0, (2 / _WIDTH) ** 0.5, (_WIDTH, _WIDTH))
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "apart": np.array([-1, 1, 1], np.int64),
         "lines": np.ones((_LINES, _WIDTH), np.float32),
         "mixing": mixing.astype(np.float32),
@@ -90,8 +98,8 @@ def _nothing_slowly(column: str, layers: int) -> tuple[list[onnx.NodeProto], dic
 
 def _model(
     nodes: list[onnx.NodeProto],
-    taken: tuple[str, int, list[str | int]],
-    given: tuple[str, int, list[str | int]],
+    taken: _Value,
+    given: _Value,
     constants: dict[str, np.ndarray],
 ) -> onnx.ModelProto:
     graph = helper.make_graph(

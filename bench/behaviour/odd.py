@@ -57,7 +57,7 @@ def of_values(row: Callable[[Any], bytes]) -> Iterator[Call]:
 def of_protocol() -> Iterator[Call]:
     """Bodies that only the Open Inference Protocol has."""
     yield from of_values(lambda row: _with(data=row))
-    for fault, changes in {
+    changed: dict[str, dict[str, Any]] = {
         "no name": {"name": None},
         "an unknown name": {"name": "z"},
         "no datatype": {"datatype": None},
@@ -71,7 +71,8 @@ def of_protocol() -> Iterator[Call]:
         "a shape of 10^10 values": {"shape": [100_000, 100_000]},
         "a shape of 2^80 values": {"shape": [1 << 40, 1 << 40]},
         "no data": {"data": None},
-    }.items():
+    }
+    for fault, changes in changed.items():
         yield Call(fault, _with(**changes))
     yield Call("no inputs", json.dumps({"inputs": []}).encode())
     yield Call("inputs that are an object", json.dumps({"inputs": _RIGHT}).encode())

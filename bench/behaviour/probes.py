@@ -7,6 +7,7 @@ evidence. Nothing here knows which server it asks.
 from __future__ import annotations
 
 import collections
+import functools
 import math
 import statistics
 import time
@@ -124,10 +125,7 @@ def bad_row_in_a_batch(_server: servers.Server, way: ways.Way) -> Outcome:
     One call keeps the model busy; five wait behind it and may be merged, of which one asks for a
     row that the model has not. Right: it is told so, the other four get their rows.
     """
-    calls = [
-        (lambda value=value: way.ask("picky_batched", [[value]]))  # type: ignore[misc]
-        for value in (0, 1, 2, 99, 3, 4)
-    ]
+    calls = [functools.partial(way.ask, "picky_batched", [[row]]) for row in (0, 1, 2, 99, 3, 4)]
     answers = ways.at_once(calls, apart_s=0.01)
     bad = answers.pop(3)
     wanted = [[[2.0 * value, 2.0 * value + 1]] for value in (0, 1, 2, 3, 4)]
@@ -193,7 +191,7 @@ def _odd_answers(way: ways.Way) -> list[tuple[str, ways.Answer]]:
     if way.server.speaks == "oip":
         calls += odd.of_protocol()
     else:
-        calls += odd.of_values(lambda row: way.wrapped(row))
+        calls += odd.of_values(way.wrapped)
     return [(call.fault, way.post(way.path("quick"), call.body, call.headers)) for call in calls]
 
 

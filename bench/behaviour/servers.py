@@ -90,8 +90,7 @@ def _castiron(folder: Path) -> Server:
         place = folder / "models" / name / "1" / "model.onnx"
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(files[kind], place)
-        if kind == "picky":
-            (place.parent / document.FILE_NAME).write_text(document.text(_contract()))
+        (place.parent / document.FILE_NAME).write_text(document.text(_contract(name)))
     command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--threads", "1",
                "--cache-dir", str(folder / "cache")]  # fmt: skip
     http, grpc = processes.free_port(), None
@@ -109,12 +108,16 @@ def speaks_grpc() -> bool:
     return "--grpc-port" in told.stdout
 
 
-def _contract() -> model.Contract:
-    """What the failing model takes: onnxruntime finds out itself, we are told beforehand."""
+def _contract(name: str) -> model.Contract:
+    """Whether calls merge; and which rows the failing model has, which onnxruntime finds out."""
+    kind, _, merged = name.partition("_")
+    taken, given, width = models.COLUMNS[kind]
+    allowed = (0, models.NUM_ROWS - 1) if kind == "picky" else None
     return model.Contract(
-        name="picky_batched",
-        input=(model.Tensor("x", "INT64", ("rows", 1), range=(0, models.NUM_ROWS - 1)),),
-        output=(model.Tensor("y", "FP32", ("rows", 2)),),
+        name=name,
+        input=(model.Tensor("x", taken, ("rows", width[0]), range=allowed),),
+        output=(model.Tensor("y", given, ("rows", width[1])),),
+        limits=model.Limits(batch_rows=MAX_BATCH if merged else 1),
     )
 
 

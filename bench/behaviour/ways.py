@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -58,7 +58,7 @@ class Way(Protocol):
         """Whether the server said, in a form that its clients can read, that the call is wrong."""
 
 
-def at_once(calls: list[Callable[[], Answer]], apart_s: float = 0.0) -> list[Answer]:
+def at_once(calls: Sequence[Callable[[], Answer]], apart_s: float = 0.0) -> list[Answer]:
     """All calls side by side, each begun a moment after the one before."""
     with futures.ThreadPoolExecutor(len(calls)) as pool:
         begun = []

@@ -39,9 +39,16 @@ _ODD_NAMES = ("inputs", "outputs", "name", "shape", "data", "datatype", "paramet
               "shared_memory_region", "sequence_id", "classification")  # fmt: skip
 
 
+def _raw(dice: random.Random) -> calls.Request:
+    return calls.infer_raw(dice)[0]
+
+
+_INFERS = (calls.infer, _raw)
+
+
 def right(dice: random.Random) -> Case:
     """Nothing is wrong: amid all damage these are answered."""
-    request = dice.choice([calls.question, calls.infer, lambda d: calls.infer_raw(d)[0]])(dice)
+    request = dice.choice([calls.question, *_INFERS])(dice)
     if request.body and dice.random() < 0.3:
         request = calls.compressed(request, dice)
     if request.body and dice.random() < 0.2:
@@ -135,14 +142,14 @@ def compression(dice: random.Random) -> Case:
 
 def body_bytes(dice: random.Random) -> Case:
     """A body with bytes changed, moved, cut out and put in."""
-    request = dice.choice([calls.infer, lambda d: calls.infer_raw(d)[0]])(dice)
+    request = dice.choice(_INFERS)(dice)
     request.body = _bytes_changed(request.body, dice)
     return Case("body bytes", [request.encoded()])
 
 
 def framing(dice: random.Random) -> Case:
     """Any byte of the whole request changed."""
-    request = dice.choice([calls.question, calls.infer, lambda d: calls.infer_raw(d)[0]])(dice)
+    request = dice.choice([calls.question, *_INFERS])(dice)
     text = request.encoded()
     head, mark, body = text.partition(b"\r\n\r\n")
     return Case("framing", [_bytes_changed(head + mark, dice) + body], dice.choice([WAIT, HALF]))
@@ -175,7 +182,7 @@ def headers(dice: random.Random) -> Case:
 
 def chunks(dice: random.Random) -> Case:
     """Chunked bodies, right and damaged."""
-    request = dice.choice([calls.infer, lambda d: calls.infer_raw(d)[0]])(dice)
+    request = dice.choice(_INFERS)(dice)
     text = calls.chunked(request, dice)
     match dice.randrange(6):
         case 0:

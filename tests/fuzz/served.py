@@ -41,19 +41,19 @@ OPTIONS: dict[str, int | float] = {
 
 # One input and output of each, as the protocol names them.
 DTYPES = {
-    "BOOL": TensorProto.BOOL,
-    "INT8": TensorProto.INT8,
-    "INT16": TensorProto.INT16,
-    "INT32": TensorProto.INT32,
-    "INT64": TensorProto.INT64,
-    "UINT8": TensorProto.UINT8,
-    "UINT16": TensorProto.UINT16,
-    "UINT32": TensorProto.UINT32,
-    "UINT64": TensorProto.UINT64,
-    "FP16": TensorProto.FLOAT16,
-    "BF16": TensorProto.BFLOAT16,
-    "FP32": TensorProto.FLOAT,
-    "FP64": TensorProto.DOUBLE,
+    "BOOL": int(TensorProto.BOOL),
+    "INT8": int(TensorProto.INT8),
+    "INT16": int(TensorProto.INT16),
+    "INT32": int(TensorProto.INT32),
+    "INT64": int(TensorProto.INT64),
+    "UINT8": int(TensorProto.UINT8),
+    "UINT16": int(TensorProto.UINT16),
+    "UINT32": int(TensorProto.UINT32),
+    "UINT64": int(TensorProto.UINT64),
+    "FP16": int(TensorProto.FLOAT16),
+    "BF16": int(TensorProto.BFLOAT16),
+    "FP32": int(TensorProto.FLOAT),
+    "FP64": int(TensorProto.DOUBLE),
 }
 
 
@@ -144,24 +144,27 @@ def _wait_ready(server: Server) -> None:
 
 def _save(folder: Path) -> None:
     add = helper.make_node("Add", ["x", "one"], ["y"])
-    rows = [("x", TensorProto.FLOAT, ["rows", 4])], [("y", TensorProto.FLOAT, ["rows", 4])]
     one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
-    _write(folder / "add_one", [add], *rows, [one])
-    given = [(name, kind, ["n"]) for name, kind in DTYPES.items()]
-    taken = [(f"{name}_out", kind, ["n"]) for name, kind in DTYPES.items()]
+    rows: list[int | str] = ["rows", 4]
+    sides = {name: (int(TensorProto.FLOAT), rows) for name in "xy"}
+    _write(folder / "add_one", [add], sides, [one])
     nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in DTYPES]
-    _write(folder / "every", nodes, given, taken, [])
+    each: dict[str, tuple[int, list[int | str]]] = {}
+    for suffix in ("", "_out"):
+        each |= {f"{name}{suffix}": (kind, ["n"]) for name, kind in DTYPES.items()}
+    _write(folder / "every", nodes, each, [])
 
 
 def _write(
     folder: Path,
     nodes: list[onnx.NodeProto],
-    given: list[tuple[str, int, list[str | int]]] | list[tuple[str, int, list[str]]],
-    taken: list[tuple[str, int, list[str | int]]] | list[tuple[str, int, list[str]]],
+    values: dict[str, tuple[int, list[int | str]]],
     constants: list[onnx.TensorProto],
 ) -> None:
-    values = [[helper.make_tensor_value_info(*each) for each in side] for side in (given, taken)]
-    graph = helper.make_graph(nodes, folder.name, *values, constants)
+    """A model whose inputs are the first half of the values, its outputs the others."""
+    described = [helper.make_tensor_value_info(name, *each) for name, each in values.items()]
+    half = len(described) // 2
+    graph = helper.make_graph(nodes, folder.name, described[:half], described[half:], constants)
     opsets = [helper.make_opsetid("", 20)]
     (folder / "1").mkdir(parents=True)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)

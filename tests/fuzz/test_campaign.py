@@ -41,7 +41,7 @@ ERROR = json.dumps({"error": "the limit"}).encode()
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    "data, complaint",
     [
         (b"", "closed without"),
         (response(500, ERROR, JSON), "status 500"),

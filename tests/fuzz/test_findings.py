@@ -38,4 +38,3 @@ def test_requests_before_a_malformed_one_get_their_own_answers_first(
     assert json.loads(found[0].body)["outputs"][0]["data"] == [2, 3, 4, 5]
     assert found[-1].code in {400, 431}
     assert list(json.loads(found[-1].body)) == ["error"]
-
