@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 RUN := $(BIN)/python
 
 .PHONY: help install check format test demo serve bench behaviour docs realmodels backend fuzz \
-	slow clean
+	clients slow clean
 
 help:
 	@echo "make install      create .venv and install everything that is pinned in constraints.txt"
@@ -18,7 +18,7 @@ help:
 	@echo "make behaviour what we and other servers do when calls go wrong, one table"
 	@echo "make docs         check the links of the documentation and the calls it names"
 	@echo "make format       let the formatter have its way"
-	@echo "slow suites: make realmodels, make backend, make fuzz; make slow runs all of them"
+	@echo "slow suites: make realmodels, make backend, make fuzz, make clients; make slow runs all of them"
 
 install: $(STAMP)
 
@@ -56,7 +56,12 @@ fuzz: install
 	$(RUN) -m tests.fuzz --requests $(REQUESTS)
 	$(RUN) -m tests.fuzz.files --count $(FILES)
 
-slow: realmodels backend fuzz
+# The generated TypeScript client, compiled and run by Node; the compiler goes to an ignored folder.
+clients: install
+	npm ci --prefix tests/contract/client --no-audit --no-fund
+	$(RUN) -m pytest -m slow tests/contract
+
+slow: realmodels backend fuzz clients
 
 demo: install
 	$(RUN) -m examples.demo
