@@ -40,7 +40,7 @@ def test_every_datatype_round_trips_from_node(address: str, tmp_path: Path) -> N
     assert result.returncode == 0, result.stdout
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        command = ["node", tmp_path / "out" / "roundtrip.js", address, nowhere]
+        command = ["node", str(tmp_path / "out" / "roundtrip.js"), address, nowhere]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.endswith(" checks hold\n")
