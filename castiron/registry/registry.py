@@ -166,15 +166,16 @@ class Registry:
         if old is not None and old.is_ready and old.is_current(found):
             return ""
         version = versions.Version(found)
-        if old is None or not old.is_ready:
+        answering = old if old is not None and old.is_ready else None
+        if answering is None:
             self._list(version)
         if not version.is_settled:
             if _file(version).suffix == ".onnx":
                 version.state = versions.BUILDING
             await self._prepare(version)
-        if version.is_ready and old is not None:
+        if version.is_ready and answering is not None:
             self._list(version)
-            await self._take_away(old)
+            await self._take_away(answering)
         name = f"{found.model}/{found.number}"
         return "" if version.is_ready else f"version {name} failed; the server's log says why"
 

@@ -11,10 +11,12 @@ from typing import Any
 import castiron
 from castiron.registry import registry as registries
 from castiron.registry import version as versions
-from castiron.server import meters, status
+from castiron.server import meters, served, status
 from castiron.tensor import signature as signatures
 
-EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "statistics")
+EXTENSIONS = (
+    "binary_tensor_data", "parameters", "model_configuration", "statistics", "model_repository",
+)  # fmt: skip
 
 # The protocol's names of states; ours are building, loading, ready, failed, closed.
 _STATES = {
@@ -81,20 +83,27 @@ def _dims(spec: signatures.TensorSpec) -> list[int]:
     return [dim if isinstance(dim, int) else -1 for dim in spec.dims]
 
 
-def configuration(version: versions.Version) -> dict[str, Any]:
-    """GET /v2/models/{model}/config: the part of a model's configuration that we have."""
-    assert version.instance is not None
-    signature = version.instance.signature
+def configuration(made: served.Served) -> dict[str, Any]:
+    """GET /v2/models/{model}/config: the part of a model's configuration that we have.
+
+    ``max_batch_size`` stays 0, which says that dims are complete: batches are our own business.
+    """
+    version, signature = made.version, made.instance.signature
+    levels = {
+        "priority_levels": len(made.classes),
+        "default_priority_level": made.default_class + 1,
+    }
     return {
         "name": version.model,
         "platform": "castiron",
         "backend": "castiron",
         "version_policy": {"all": {}},
         "max_batch_size": 0,
+        "dynamic_batching": levels,
         "input": [_configured(spec) for spec in signature.inputs],
         "output": [_configured(spec) for spec in signature.outputs],
         "parameters": {
-            key: {"string_value": value} for key, value in version.instance.metadata.items()
+            key: {"string_value": value} for key, value in made.instance.metadata.items()
         },
     }
 
@@ -131,11 +140,14 @@ def statistics(version: versions.Version, counted: meters.VersionMeters) -> dict
             "cache_hit": {"count": 0, "ns": 0},
             "cache_miss": {"count": 0, "ns": 0},
         },
-        "batch_stats": [],
+        "batch_stats": [
+            {"batch_size": rows, "compute_infer": {"count": count, "ns": total_ns}}
+            for rows, (count, total_ns) in sorted(counted.batches.items())
+        ],
     }
 
 
-def index(registry: registries.Registry) -> list[dict[str, str]]:
+def index(registry: registries.Registry, *, only_ready: bool = False) -> list[dict[str, str]]:
     """POST /v2/repository/index."""
     return [
         {
@@ -147,4 +159,5 @@ def index(registry: registries.Registry) -> list[dict[str, str]]:
             "reason": version.reason.split("\n", 1)[0],
         }
         for version in registry
+        if version.is_ready or not only_ready
     ]

@@ -123,12 +123,8 @@ def _inputs(head: dict[str, Any], raw: memoryview, interface: Interface) -> dict
         name, dtype = _named(item, interface.inputs, "input", path)
         if name in inputs:
             raise errors.InputError(f"input {name!r} is given twice", f"{path}.name")
-        if item.get("datatype") != dtype.oip:
-            raise errors.InputError(
-                f"expected {dtype.oip} for input {name!r}, found {_shown(item.get('datatype'))}",
-                f"{path}.datatype",
-            )
-        shape = _shape(item.get("shape"), f"{path}.shape")
+        check_datatype(item.get("datatype"), name, dtype, path)
+        shape = shape_of(item.get("shape"), f"{path}.shape")
         size = _raw_size(item, len(raw) - used, path)
         if size is None:
             inputs[name] = values.from_json(item.get("data"), dtype, shape, f"{path}.data")
@@ -142,27 +138,46 @@ def _inputs(head: dict[str, Any], raw: memoryview, interface: Interface) -> dict
             "each raw input tells its parameters.binary_data_size",
             "body",
         )
-    missing = interface.inputs.keys() - inputs.keys()
-    if missing:
-        raise errors.InputError(f"missing {', '.join(map(repr, sorted(missing)))}", "inputs")
+    refuse_missing(interface.inputs, inputs)
     return inputs
 
 
+def refuse_missing(known_inputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    """InputError that names each input of the model which the request does not have."""
+    missing = known_inputs.keys() - inputs.keys()
+    if missing:
+        raise errors.InputError(f"missing {', '.join(map(repr, sorted(missing)))}", "inputs")
+
+
+def check_datatype(found: Any, name: str, dtype: dtypes.DType, path: str) -> None:
+    """InputError unless the request says the model's own datatype."""
+    if found != dtype.oip:
+        raise errors.InputError(
+            f"expected {dtype.oip} for input {name!r}, found {_shown(found)}", f"{path}.datatype"
+        )
+
+
 def _named(
-    item: Any, known: Mapping[str, dtypes.DType], kind: str, path: str
+    item: Any, offered: Mapping[str, dtypes.DType], kind: str, path: str
 ) -> tuple[str, dtypes.DType]:
     if type(item) is not dict:
         raise errors.InputError("expected an object", path)
-    name = item.get("name")
-    if type(name) is not str or name not in known:
+    name: Any = item.get("name")
+    return name, known(name, offered, kind, path)
+
+
+def known(name: Any, offered: Mapping[str, dtypes.DType], kind: str, path: str) -> dtypes.DType:
+    """The datatype of an input or output of the model. InputError when it has none so called."""
+    if type(name) is not str or name not in offered:
         raise errors.InputError(
-            f"expected the name of an {kind}, one of {list(known)}, found {_shown(name)}",
+            f"expected the name of an {kind}, one of {list(offered)}, found {_shown(name)}",
             f"{path}.name",
         )
-    return name, known[name]
+    return offered[name]
 
 
-def _shape(shape: Any, path: str) -> tuple[int, ...]:
+def shape_of(shape: Any, path: str) -> tuple[int, ...]:
+    """Dims from 0 to 2^31 - 1. Raises InputError."""
     if type(shape) is not list:
         raise errors.InputError("expected a list of dims", path)
     if len(shape) > _MAX_RANK:
@@ -219,10 +234,15 @@ def _parameters(item: dict[str, Any], path: str) -> dict[str, Any]:
         return {}
     if type(parameters) is not dict:
         raise errors.InputError("expected an object", f"{path}parameters")
+    refuse_unoffered(parameters, path)
+    return parameters
+
+
+def refuse_unoffered(parameters: Mapping[str, Any], path: str) -> None:
+    """InputError for a parameter that would change the meaning, and that we do not offer."""
     for name in _REFUSED:
         if parameters.get(name):
             raise errors.InputError("is not offered here", f"{path}parameters.{name}")
-    return parameters
 
 
 def _flag(parameters: dict[str, Any], name: str, path: str, *, default: bool = False) -> bool:

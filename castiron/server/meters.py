@@ -15,6 +15,7 @@ from castiron.server import status
 from castiron.telemetry import metrics
 
 _ROW_BOUNDS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0)
+_MOST_ROWS = 1024
 _LANE_GAUGES = {
     "lane_waiting": "Requests that wait in the lane.",
     "lane_running": "Batches under way.",
@@ -33,6 +34,7 @@ class VersionMeters:
     __slots__ = (
         "answered_rows",
         "batch_rows",
+        "batches",
         "compute",
         "executions",
         "last_ms",
@@ -55,6 +57,15 @@ class VersionMeters:
         self.answered_rows = meters.answered_rows.child(model, number)
         self.batch_rows = meters.batch_rows.child(model, number)
         self.last_ms = 0
+        self.batches: dict[int, tuple[int, int]] = {}
+
+    def count_batch(self, num_rows: int, time_ns: int) -> None:
+        """One run of so many rows; sizes above a thousand are counted as one."""
+        num_rows = min(num_rows, _MOST_ROWS)
+        self.executions.value += 1
+        self.batch_rows.observe(num_rows)
+        count, total_ns = self.batches.get(num_rows, (0, 0))
+        self.batches[num_rows] = count + 1, total_ns + time_ns
 
     def end(self, outcome: str) -> None:
         """Count one request's end."""

@@ -122,7 +122,7 @@ class Rest:
         if parts == ["ready"]:
             return _json({"name": model, "ready": True})
         if parts == ["config"]:
-            return _json(describe.configuration(version))
+            return _json(describe.configuration(self._dispatcher.served_by(version)))
         return _json({"model_stats": [self._statistics(version)]})
 
     async def _infer(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:

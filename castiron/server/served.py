@@ -131,22 +131,21 @@ class Served:
 
     def run_inline(self, inputs: Mapping[str, np.ndarray], size_bytes: int) -> Any:
         """Run on this thread. Raises InputError."""
-        begun_s = time.perf_counter()
+        begun_ns = time.perf_counter_ns()
         outputs = self.quick.run(size_bytes, self.instance.run, inputs)
-        self.meters.executions.value += 1
+        time_ns = time.perf_counter_ns() - begun_ns
         num_rows = (self.rows and self.rows.count(inputs)) or 1
-        self.meters.batch_rows.observe(num_rows)
+        self.meters.count_batch(num_rows, time_ns)
         self.meters.answered_rows.value += num_rows
         self.meters.queue.observe(0.0)
-        self.meters.compute.observe(time.perf_counter() - begun_s)
+        self.meters.compute.observe(time_ns / 1e9)
         return outputs
 
     def count_run(self, formed: batch.Batch, begun_ns: int, now: int) -> None:
         """A run went through."""
-        self.meters.executions.value += 1
-        self.meters.batch_rows.observe(formed.rows)
         parts = formed.parts
         time_ns = now - begun_ns
+        self.meters.count_batch(formed.rows, time_ns)
         size_bytes = sum(part.request.size_bytes for part in parts)
         self.quick.observe_lane(size_bytes, time_ns)
         for part in parts:

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol over gRPC, on the same loop and dispatcher as HTTP."""

@@ -1,0 +1,61 @@
+"""An infer call over gRPC, for the dispatcher; cancelling its task is how its client leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from castiron.server import body as bodies
+from castiron.server import call, inference, rows, served, status
+from castiron.server import settings as server_settings
+from castiron.server.grpc import tensors
+
+
+class GrpcCall(call.Call):
+    """One ModelInferRequest."""
+
+    __slots__ = ("_context", "_request", "is_stopping")
+
+    def __init__(self, request: Any, context: Any, given: server_settings.Settings) -> None:
+        metadata = dict(context.invocation_metadata() or ())
+        client = metadata.get(given.client_header.lower()) or _host(context.peer())
+        super().__init__(request.model_name, request.model_version, str(client)[:256])
+        attempts = metadata.get("grpc-previous-rpc-attempts", "0")
+        self.is_retry = attempts != "0" or metadata.get("x-retry-attempt", "0") != "0"
+        self.timeout_s = context.time_remaining()
+        self.is_stopping = False
+        self._request = request
+        self._context = context
+
+    async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
+        """What the message says; its bytes count like those of a body."""
+        if version.contract is not None and version.contract.limits.body_bytes is not None:
+            held.limit = min(held.limit, version.contract.limits.body_bytes)
+        held.grow_to(self._request.ByteSize())
+        begun_s = time.perf_counter()
+        asked = tensors.read(self._request, version.interface)
+        version.meters.parse.observe(time.perf_counter() - begun_s)
+        return asked
+
+    def render(
+        self, outputs: rows.Arrays, asked: inference.Inference, version: served.Served
+    ) -> Any:
+        """A ModelInferResponse."""
+        return tensors.answer(outputs, asked, version.interface, version.version)
+
+    def watch(self, on_gone: Callable[[], None] | None) -> None:
+        """Nothing to watch: the task is cancelled when the client leaves or its time is over."""
+
+    @property
+    def cancelled_outcome(self) -> str:
+        """Its time was over, its client left, or we stop."""
+        left_s = self._context.time_remaining()
+        if left_s is not None and left_s <= 0:
+            return status.TIMEOUT
+        return status.NOT_READY if self.is_stopping else status.CANCELLED
+
+
+def _host(peer: str) -> str:
+    """``ipv4:127.0.0.1:4711`` without its port."""
+    return peer.rsplit(":", 1)[0]
