@@ -96,7 +96,7 @@ def _diff(options: argparse.Namespace) -> int:
         return 1 if num_breaking else 0
     for change in changes:
         print(change)
-    print(f"{len(changes)} changes, {num_breaking} of them break clients")
+    print(f"{len(changes)} changed, {num_breaking} of it breaking clients")
     return 1 if num_breaking else 0
 
 
