@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
-from google.protobuf import message  # type: ignore[import-untyped]
+from google.protobuf import message
 from onnx import helper, numpy_helper, shape_inference
 
 _SMALL_ELEMENTS = 1024

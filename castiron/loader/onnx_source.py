@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterable, Iterator
 
 import onnx
-from google.protobuf import message  # type: ignore[import-untyped]
+from google.protobuf import message
 
 from castiron import errors
 from castiron.loader import external

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import openapi_spec_validator
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool  # type: ignore[import-untyped]
-from google.protobuf.descriptor import Descriptor  # type: ignore[import-untyped]
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import Descriptor
 from grpc_tools import protoc
 from tritonclient.grpc import service_pb2
 
