@@ -12,11 +12,13 @@ from urllib.parse import quote
 from castiron.contract import json_schema, model
 
 _ROOT = "#/components/schemas/"
-_HEAD_CODES = (400, 408, 431, 500)
+_HEAD_CODES = (400, 401, 403, 408, 431, 500)
 _MODEL_CODES = (*_HEAD_CODES, 404, 503)
 _INFER_CODES = (*_MODEL_CODES, 411, 413, 415, 429, 504)
 _SAID = {
     400: "The body, a value, a shape, or the HTTP itself is wrong; the text begins with its path.",
+    401: "This server wants a token, and this request has none that is good.",
+    403: "The token does not allow this.",
     404: "No such model or version.",
     408: "The request came too slowly.",
     411: "The body has no length.",
@@ -155,7 +157,12 @@ def _responses() -> Json:
         str(code): {"description": text, "content": content} for code, text in _SAID.items()
     }
     for code in ("429", "503"):
-        found[code]["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
+        found[code]["headers"] = {
+            name: {"$ref": f"#/components/headers/{name}"}
+            for name in ("Retry-After", "X-Refusal-Reason", "X-Retry-Budget")
+        }
+    challenge = {"$ref": "#/components/headers/WWW-Authenticate"}
+    found["401"]["headers"] = {"WWW-Authenticate": challenge}
     return found
 
 
@@ -172,6 +179,18 @@ def _headers() -> Json:
         "Retry-After": {
             "description": "Seconds until another try makes sense.",
             "schema": {"type": "integer"},
+        },
+        "X-Refusal-Reason": {
+            "description": "One word for programs.",
+            "schema": {"type": "string"},
+        },
+        "X-Retry-Budget": {
+            "description": "There when the model bears no more retries for now.",
+            "schema": {"const": "spent"},
+        },
+        "WWW-Authenticate": {
+            "description": "How to ask, as RFC 6750 says.",
+            "schema": {"type": "string"},
         },
     }
 

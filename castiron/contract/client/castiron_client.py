@@ -71,12 +71,21 @@ class NotFound(RequestWrong):
     """No such model or version."""
 
 
-class Unavailable(ServerRefused):
-    """The server is busy or not ready; ``retry_after_s`` says when to try again, if it did."""
+class Denied(RequestWrong):
+    """The server wants a token, or the one that was sent does not allow this call."""
 
-    def __init__(self, status: int, message: str, retry_after_s: float | None) -> None:
+
+class Unavailable(ServerRefused):
+    """The server is busy or not ready.
+
+    ``retry_after_s`` says when to try again, None that it would not help; ``reason`` is one word
+    for programs, empty when the server gives none.
+    """
+
+    def __init__(self, status: int, message: str, retry_after_s: float | None, reason: str) -> None:
         super().__init__(status, message)
         self.retry_after_s = retry_after_s
+        self.reason = reason
 
 
 class Tensor(NamedTuple):
@@ -359,11 +368,14 @@ def _refusal(answer: _Answer) -> InferenceError:
     status = answer.status
     if status in {408, 504}:
         return TimedOut(message)
+    if status in {401, 403}:
+        return Denied(status, message)
     if status == 404:
         return NotFound(status, message)
     if status in {429, 503}:
         seconds = answer.headers.get("Retry-After", "")
-        return Unavailable(status, message, float(seconds) if seconds.isdecimal() else None)
+        wait_s = float(seconds) if seconds.isdecimal() else None
+        return Unavailable(status, message, wait_s, answer.headers.get("X-Refusal-Reason", ""))
     return ServerRefused(status, message) if status >= 500 else RequestWrong(status, message)
 
 

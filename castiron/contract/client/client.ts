@@ -65,6 +65,11 @@ export class NotFoundError extends RequestError {
   override readonly name = "NotFoundError";
 }
 
+/** The server wants a token, or the one that was sent does not allow this call. */
+export class DeniedError extends RequestError {
+  override readonly name = "DeniedError";
+}
+
 /** The server is busy or not ready; try again after `retryAfterMs`. */
 export class UnavailableError extends ServerError {
   override readonly name = "UnavailableError";
@@ -72,7 +77,10 @@ export class UnavailableError extends ServerError {
   constructor(
     status: number,
     message: string,
+    /** When to try again; undefined when that would not help. */
     readonly retryAfterMs: number | undefined,
+    /** Why, as one word for programs; empty when the server gives none. */
+    readonly reason: string,
   ) {
     super(status, message);
   }
@@ -292,10 +300,12 @@ function refusal(answer: Answer): InferenceError {
   }
   const { status } = answer;
   if (status === 504 || status === 408) return new TimeoutError(message);
+  if (status === 401 || status === 403) return new DeniedError(status, message);
   if (status === 404) return new NotFoundError(status, message);
   if (status === 429 || status === 503) {
     const seconds = Number(answer.headers.get("retry-after") ?? NaN);
-    return new UnavailableError(status, message, seconds >= 0 ? seconds * 1000 : undefined);
+    const reason = answer.headers.get("x-refusal-reason") ?? "";
+    return new UnavailableError(status, message, seconds >= 0 ? seconds * 1000 : undefined, reason);
   }
   return status >= 500 ? new ServerError(status, message) : new RequestError(status, message);
 }

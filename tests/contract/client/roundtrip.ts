@@ -5,10 +5,12 @@ import {
   AbortedError,
   Client,
   ConnectionError,
+  DeniedError,
   NotFoundError,
   ProtocolError,
   RequestError,
   TimeoutError,
+  UnavailableError,
   promised,
 } from "./client.js";
 import { number, parse, stringify } from "./json.js";
@@ -208,6 +210,16 @@ async function testEnds(address: string, silent: string): Promise<void> {
   const signal = AbortSignal.abort();
   await rejects(new Client(address).infer("strings", given, [], { signal }), AbortedError);
   await rejects(new Client("http://127.0.0.1:1").isReady(), ConnectionError);
+  const busy = new Response('{"error": "full"}', {
+    status: 503,
+    headers: { "retry-after": "2", "x-refusal-reason": "full" },
+  });
+  const full = new Client(address, { fetch: () => Promise.resolve(busy) }).metadata("strings");
+  const refused = await rejects(full, UnavailableError);
+  check(refused.retryAfterMs === 2000 && refused.reason === "full", "when to try again");
+  const denied = new Response('{"error": "no token"}', { status: 401 });
+  const closed = new Client(address, { fetch: () => Promise.resolve(denied) });
+  await rejects(closed.metadata("strings"), DeniedError);
   const answer = (): Promise<Response> => Promise.resolve(new Response("<html>", { status: 200 }));
   await rejects(new Client(address, { fetch: answer }).metadata("strings"), ProtocolError);
 }

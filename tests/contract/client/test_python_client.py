@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import socket
@@ -172,23 +173,63 @@ def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_allowed() -
         made.is_ready()
 
 
-def test_a_kept_connection_that_was_closed_is_replaced() -> None:
-    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+@contextlib.contextmanager
+def answering(*answers: bytes) -> Iterator[client.Client]:
+    """A client of a server that gives these answers, each on a connection that it then closes."""
 
-    def answer_once_each(listener: socket.socket) -> None:
-        for _ in range(2):
+    def answer_each(listener: socket.socket) -> None:
+        for answer in answers:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(65536)
                 connection.sendall(answer)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=answer_once_each, args=(listener,), daemon=True)
+        thread = threading.Thread(target=answer_each, args=(listener,), daemon=True)
         thread.start()
         with client.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=5) as made:
-            assert made.is_ready()
-            assert made.is_ready()
+            yield made
         thread.join(5)
+
+
+def http_answer(code: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {code}", f"content-length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def test_a_kept_connection_that_was_closed_is_replaced() -> None:
+    with answering(http_answer("200 OK", b"{}"), http_answer("200 OK", b"{}")) as made:
+        assert made.is_ready()
+        assert made.is_ready()
+
+
+def test_an_answer_that_is_cut_off_is_no_answer() -> None:
+    cut = http_answer("200 OK", b'{"a": 1}')[:-3]
+    with answering(cut) as made, pytest.raises(client.ConnectionBroken):
+        made.metadata("m")
+
+
+@pytest.mark.parametrize(
+    "code, body, kind",
+    [
+        ("200 OK", b"<html>", client.ProtocolBroken),
+        ("200 OK", b"[]", client.ProtocolBroken),
+        ("502 Bad Gateway", b"<html>", client.ServerRefused),
+        ("401 Unauthorized", b'{"error": "no token"}', client.Denied),
+        ("413 Too Large", b'{"error": "body: too large"}', client.RequestWrong),
+        ("503 Busy", b'{"error": "full"}', client.Unavailable),
+        ("504 Late", b'{"error": "late"}', client.TimedOut),
+    ],
+)
+def test_answers_of_every_kind_are_told_apart(
+    code: str, body: bytes, kind: type[client.InferenceError]
+) -> None:
+    answer = http_answer(code, body, "retry-after: 2", "x-refusal-reason: full")
+    with answering(answer) as made, pytest.raises(client.InferenceError) as raised:
+        made.metadata("m")
+    assert type(raised.value) is kind
+    if isinstance(raised.value, client.Unavailable):
+        assert (raised.value.retry_after_s, raised.value.reason) == (2.0, "full")
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda dtype: str(dtype.oip))
