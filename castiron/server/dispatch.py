@@ -91,6 +91,17 @@ class Dispatcher:
 
     # Requests.
 
+    def body(self) -> bodies.Body:
+        """A body that counts among all bodies of the process."""
+        return bodies.Body(self.settings, self._budget)
+
+    def refuse(self, model: str, error: BaseException) -> None:
+        """Count a call that ended before it became requests."""
+        is_known = model in self.registry.models
+        self.meters.accepted.value += 1
+        counted = self.meters.named(model, "") if is_known else self.meters.unknown
+        counted.end(status.classify(error)[1])
+
     async def infer(self, call: calls.Call) -> Any:
         """The answer, in the form of the call's protocol.
 
@@ -101,7 +112,7 @@ class Dispatcher:
         is_known = call.model in self.registry.models
         counted = self.meters.named(call.model, "") if is_known else self.meters.unknown
         outcome = status.FAILED
-        place = _Place(self, bodies.Body(self.settings, self._budget))
+        place = _Place(self, self.body())
         try:
             version, place.permit = self._choose(call, now)
             counted = version.meters

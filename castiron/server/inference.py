@@ -61,17 +61,24 @@ def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface
 
     Arrays of raw tensors are views of the body where its alignment allows.
     """
-    raw = memoryview(b"")
-    if json_bytes is not None:
-        if not 0 < json_bytes <= len(body):
-            raise errors.InputError(
-                f"expected 1 to {len(body)} bytes of JSON in a body of {len(body)}, "
-                f"found {json_bytes}",
-                "headers.inference-header-content-length",
-            )
-        raw = memoryview(body)[json_bytes:]
-        body = body[:json_bytes]
-    head = _decoded(bytes(body))
+    text, raw = parted(body, json_bytes)
+    return of_object(decoded(text), raw, interface)
+
+
+def parted(body: bytes | memoryview, json_bytes: int | None) -> tuple[bytes, memoryview]:
+    """The JSON of a body, and what lies after it. InputError when it is not so long."""
+    if json_bytes is None:
+        return bytes(body), memoryview(b"")
+    if not 0 < json_bytes <= len(body):
+        raise errors.InputError(
+            f"expected 1 to {len(body)} bytes of JSON in a body of {len(body)}, found {json_bytes}",
+            "headers.inference-header-content-length",
+        )
+    return bytes(body[:json_bytes]), memoryview(body)[json_bytes:]
+
+
+def of_object(head: dict[str, Any], raw: memoryview, interface: Interface) -> Inference:
+    """Read a request that is decoded already; ``raw`` holds its raw tensors and nothing else."""
     parameters = _parameters(head, "")
     request_id = head.get("id", "")
     if type(request_id) is not str:
@@ -85,7 +92,22 @@ def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface
     )
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
+def raw_bytes(head: dict[str, Any]) -> int:
+    """How many bytes of raw tensors belong to a request; what is wrong with them is told later."""
+    total = 0
+    for item in _listed(head.get("inputs")):
+        parameters = item.get("parameters")
+        size = parameters.get("binary_data_size") if type(parameters) is dict else None
+        total += size if type(size) is int and size > 0 else 0
+    return total
+
+
+def _listed(found: Any) -> list[dict[str, Any]]:
+    return [item for item in found if type(item) is dict] if type(found) is list else []
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """A JSON object, where bare NaN and Infinity are read too. InputError for anything else."""
     try:
         head = orjson.loads(body)
     except orjson.JSONDecodeError as fault:

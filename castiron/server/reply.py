@@ -31,18 +31,18 @@ class Reply:
     parts: list[bytes | memoryview]
 
 
-def render(
+def described(
     outputs: Mapping[str, np.ndarray],
     asked: inference.Inference,
     interface: inference.Interface,
     version: versions.Version,
-) -> Reply:
-    """The wanted outputs, each in the form that was asked for.
+) -> tuple[dict[str, Any], list[bytes | memoryview]]:
+    """The wanted outputs, each in the form that was asked for: the JSON object, and raw tensors.
 
     InputError names an output that the asked form cannot hold.
     """
     raw: list[bytes | memoryview] = []
-    described: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
     for name, is_raw in asked.wanted.items():
         output, dtype = outputs[name], interface.outputs[name]
         item: dict[str, Any] = {
@@ -54,13 +54,24 @@ def render(
             raw.append(data)
         else:
             item["data"] = values.to_json(output, dtype, f"outputs.{name}")
-        described.append(item)
+        listed.append(item)
     head: dict[str, Any] = {
-        "model_name": version.model, "model_version": str(version.number), "outputs": described,
+        "model_name": version.model, "model_version": str(version.number), "outputs": listed,
     }  # fmt: skip
     if asked.id:
         head["id"] = asked.id
-    return _reply(_encoded(head), raw, version)
+    return head, raw
+
+
+def render(
+    outputs: Mapping[str, np.ndarray],
+    asked: inference.Inference,
+    interface: inference.Interface,
+    version: versions.Version,
+) -> Reply:
+    """The answer to one request. Raises as ``described``."""
+    head, raw = described(outputs, asked, interface, version)
+    return joined(_encoded(head), raw, version.digest)
 
 
 def _encoded(head: dict[str, Any]) -> bytes:
@@ -72,7 +83,8 @@ def _encoded(head: dict[str, Any]) -> bytes:
         ) from None
 
 
-def _reply(head: bytes, raw: list[bytes | memoryview], version: versions.Version) -> Reply:
+def joined(head: bytes, raw: list[bytes | memoryview], digest: str = "") -> Reply:
+    """JSON and raw tensors in one body; small ones in one piece."""
     parts = [head, *raw]
     size = sum(map(len, parts))
     if size < _JOINED_BYTES:
@@ -80,5 +92,6 @@ def _reply(head: bytes, raw: list[bytes | memoryview], version: versions.Version
     headers = [_RAW if raw else _JSON, (b"content-length", b"%d" % size)]
     if raw:
         headers.append((b"inference-header-content-length", b"%d" % len(head)))
-    headers.append((b"x-model-version", version.digest.encode()))
+    if digest:
+        headers.append((b"x-model-version", digest.encode()))
     return Reply(headers, parts)

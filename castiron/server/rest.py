@@ -15,7 +15,16 @@ from urllib.parse import unquote
 import orjson
 
 from castiron import errors
-from castiron.server import body, describe, dispatch, rest_call, status
+from castiron.server import (
+    body,
+    control,
+    describe,
+    dispatch,
+    inference,
+    rest_batch,
+    rest_call,
+    status,
+)
 from castiron.server import settings as server_settings
 from castiron.telemetry import metrics
 
@@ -65,6 +74,8 @@ class Rest:
         if parts[0] == "v2":
             if len(parts) > 2 and parts[1] == "models" and parts[2] != "stats":
                 return await self._model(method, parts[2:], scope, receive)
+            if len(parts) > 2 and parts[1] == "repository":
+                return await self._repository(method, parts[2:], scope, receive)
             return self._server(method, parts[1:])
         if parts == ["metrics"]:
             _allow(method, "GET")
@@ -75,9 +86,6 @@ class Rest:
     def _server(self, method: str, parts: list[str]) -> Answer:
         registry = self._dispatcher.registry
         route = "/".join(parts)
-        if route == "repository/index":
-            _allow(method, "POST")
-            return _json(describe.index(registry))
         if route == "models/stats":
             _allow(method, "GET")
             return _json({"model_stats": [self._statistics(version) for version in registry]})
@@ -98,10 +106,42 @@ class Rest:
             return _json(detail, 200 if is_ready else 503)
         raise status.Refusal(404, f"path: no such call: /v2/{route[:200]}", status.NOT_FOUND)
 
+    async def _repository(
+        self, method: str, parts: list[str], scope: Scope, receive: body.Receive
+    ) -> Answer:
+        """repository/index, repository/models/{model}/load and unload."""
+        is_model = len(parts) == 3 and parts[0] == "models" and parts[2] in {"load", "unload"}
+        if parts != ["index"] and not is_model:
+            raise _no_route(scope)
+        _allow(method, "POST")
+        given = await self._object(scope, receive)
+        if parts == ["index"]:
+            only_ready = given.get("ready") is True
+            return _json(describe.index(self._dispatcher.registry, only_ready=only_ready))
+        change = control.load if parts[2] == "load" else control.unload
+        parameters = given.get("parameters", {})
+        if type(parameters) is not dict:
+            raise errors.InputError("expected an object", "parameters")
+        await change(self._dispatcher, unquote(parts[1]), parameters)
+        return _json({})
+
+    async def _object(self, scope: Scope, receive: body.Receive) -> dict[str, Any]:
+        """The JSON object in a small body; empty when there is no body."""
+        headers = dict(scope["headers"])
+        if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+            return {}
+        held = self._dispatcher.body()
+        try:
+            return inference.decoded(
+                bytes(await held.read(headers, receive, scope.get("castiron.edge")))
+            )
+        finally:
+            held.release()
+
     async def _model(
         self, method: str, parts: list[str], scope: Scope, receive: body.Receive
     ) -> Answer:
-        """models/{model}[/versions/{version}][/infer|ready|config|stats]."""
+        """models/{model}[/versions/{version}][/infer|batch|ready|config|stats]."""
         model, parts = unquote(parts[0]), parts[1:]
         number = ""
         if len(parts) > 1 and parts[0] == "versions":
@@ -111,6 +151,9 @@ class Rest:
         if parts == ["infer"]:
             _allow(method, "POST")
             return await self._infer(model, number, scope, receive)
+        if parts == ["batch"]:
+            _allow(method, "POST")
+            return await self._batch(model, number, scope, receive)
         if parts not in ([], ["ready"], ["config"], ["stats"]):
             raise _no_route(scope)
         _allow(method, "GET")
@@ -124,6 +167,12 @@ class Rest:
         if parts == ["config"]:
             return _json(describe.configuration(self._dispatcher.served_by(version)))
         return _json({"model_stats": [self._statistics(version)]})
+
+    async def _batch(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
+        headers, connection = dict(scope["headers"]), scope.get("castiron.edge")
+        batch = rest_batch.Batch((model, number), headers, connection, self._dispatcher)
+        answer = await batch.answer(receive)
+        return 200, answer.headers, answer.parts
 
     async def _infer(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
         call = rest_call.RestCall(

@@ -1,6 +1,6 @@
 """An infer call over HTTP: its headers, its body, and the connection that tells when it is gone.
 
-``rest.py`` makes one for each; several may share a body (``BatchCall`` in ``rest_batch.py``).
+``rest.py`` makes one for each; many in one body are ``rest_batch.py``.
 """
 
 from __future__ import annotations
@@ -48,15 +48,7 @@ class RestCall(call.Call):
             held.limit = min(held.limit, version.contract.limits.body_bytes)
         content = await held.read(self._headers, self._receive, self._edge)
         begun_s = time.perf_counter()
-        length = json_bytes(self._headers)
-        size = len(content) if length is None else length
-        limit = self._settings.max_json_bytes
-        if size > limit and len(content) > limit:
-            raise status.Refusal(
-                413,
-                f"body: expected at most {limit} bytes of JSON, found {size}; "
-                "send large tensors as binary data",
-            )
+        length = json_bytes(self._headers, content, self._settings)
         asked = inference.parse(content, length, version.interface)
         version.meters.parse.observe(time.perf_counter() - begun_s)
         return asked
@@ -94,13 +86,21 @@ def timeout_s(headers: Mapping[bytes, bytes]) -> float | None:
     return inference.timeout_s(int(text))
 
 
-def json_bytes(headers: Mapping[bytes, bytes]) -> int | None:
-    """How long the JSON at the head of the body is; None: the body is JSON."""
+def json_bytes(
+    headers: Mapping[bytes, bytes], content: bytes | memoryview, given: server_settings.Settings
+) -> int | None:
+    """How long the JSON at the head of a body is; None: the body is JSON. Refuses long JSON."""
     text = headers.get(_LENGTH)
-    if text is None:
-        return None
-    if not text.isdigit() or len(text) > 18:
+    if text is not None and (not text.isdigit() or len(text) > 18):
         raise status.Refusal(
             400, "headers.inference-header-content-length: expected a number of bytes"
         )
-    return int(text)
+    size = len(content) if text is None else int(text)
+    limit = given.max_json_bytes
+    if size > limit and len(content) > limit:
+        raise status.Refusal(
+            413,
+            f"body: expected at most {limit} bytes of JSON, found {size}; "
+            "send large tensors as binary data",
+        )
+    return None if text is None else size

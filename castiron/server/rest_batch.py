@@ -1,0 +1,151 @@
+"""Many infer requests in one HTTP call: ``POST /v2/models/{m}/batch``.
+
+The body is ``{"requests": [...]}`` with one infer body for each, raw tensors after the JSON in
+order; the answer is ``{"responses": [...]}`` in the same order. Each is a request of its own, with
+its own outcome: one that is wrong has ``{"error", "status"}`` in its place, and harms no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from castiron import errors
+from castiron.server import body as bodies
+from castiron.server import call, dispatch, inference, reply, rest_call, rows, status
+
+if TYPE_CHECKING:
+    from castiron.server import edge, served
+
+log = logging.getLogger("castiron.server")
+
+_MOST = 1024
+_Piece = tuple[dict[str, Any], list[bytes | memoryview]]
+
+
+class _Item(call.Call):
+    """One request of the batch."""
+
+    __slots__ = ("_batch", "_head", "_raw", "_size")
+
+    def __init__(self, batch: Batch, head: Any, raw: memoryview, size: int) -> None:
+        super().__init__(batch.address[0], batch.address[1], batch.client)
+        self.timeout_s = batch.timeout_s
+        self._batch = batch
+        self._head = head
+        self._raw = raw
+        self._size = size
+
+    async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
+        """It was read with the whole; its share of the bytes counts as its own."""
+        begun_s = time.perf_counter()
+        if type(self._head) is not dict:
+            raise errors.InputError("expected an object", "")
+        held.grow_to(self._size)
+        asked = inference.of_object(self._head, self._raw, version.interface)
+        version.meters.parse.observe(time.perf_counter() - begun_s)
+        return asked
+
+    def render(
+        self, outputs: rows.Arrays, asked: inference.Inference, version: served.Served
+    ) -> _Piece:
+        """Its object of the answer, and its raw tensors."""
+        return reply.described(outputs, asked, version.interface, version.version)
+
+    def watch(self, on_gone: Callable[[], None] | None) -> None:
+        """The connection of the whole tells."""
+        self._batch.watch(self, on_gone)
+
+
+class Batch:
+    """One call with many requests."""
+
+    def __init__(
+        self,
+        address: tuple[str, str],
+        headers: Mapping[bytes, bytes],
+        connection: edge.Edge | None,
+        dispatcher: dispatch.Dispatcher,
+    ) -> None:
+        peer = "" if connection is None else connection.peer
+        self.address = address
+        self.client = rest_call.client_of(headers, peer, dispatcher.settings)
+        self.timeout_s: float | None = None
+        self._headers = headers
+        self._edge = connection
+        self._dispatcher = dispatcher
+        self._watching: dict[_Item, Callable[[], None]] = {}
+
+    async def answer(self, receive: bodies.Receive) -> reply.Reply:
+        """The answer to all. Raises only what is wrong with the whole."""
+        held = self._dispatcher.body()
+        try:
+            items = await self._items(held, receive)
+        except Exception as error:
+            held.release()
+            self._dispatcher.refuse(self.address[0], error)
+            raise
+        if self._edge is not None:
+            self._edge.on_gone = self._gone
+        try:
+            asked = [self._dispatcher.infer(item) for item in items]
+            # Each reserves its share as it begins, so the whole need not be held as well.
+            held.release()
+            pieces = [_piece(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
+        finally:
+            if self._edge is not None:
+                self._edge.on_gone = None
+        raw = [data for _, parts in pieces for data in parts]
+        return reply.joined(orjson.dumps({"responses": [head for head, _ in pieces]}), raw)
+
+    async def _items(self, held: bodies.Body, receive: bodies.Receive) -> list[_Item]:
+        self.timeout_s = rest_call.timeout_s(self._headers)
+        content = await held.read(self._headers, receive, self._edge)
+        length = rest_call.json_bytes(self._headers, content, self._dispatcher.settings)
+        text, raw = inference.parted(content, length)
+        listed = inference.decoded(text).get("requests")
+        if type(listed) is not list or not 0 < len(listed) <= _MOST:
+            raise errors.InputError(f"expected a list of 1 to {_MOST} requests", "requests")
+        items: list[_Item] = []
+        at, share = 0, len(text) // len(listed)
+        for head in listed:
+            size = inference.raw_bytes(head) if type(head) is dict else 0
+            items.append(_Item(self, head, raw[at : at + size], share + size))
+            at += size
+        if at < len(raw):
+            raise errors.InputError(
+                f"{len(raw) - at} bytes after the JSON belong to no request", "body"
+            )
+        return items
+
+    def watch(self, item: _Item, on_gone: Callable[[], None] | None) -> None:
+        """Tell this item when the connection is gone."""
+        if on_gone is None:
+            self._watching.pop(item, None)
+        else:
+            self._watching[item] = on_gone
+
+    def _gone(self) -> None:
+        for on_gone in list(self._watching.values()):
+            on_gone()
+
+
+def _piece(found: Any) -> _Piece:
+    """What stands in the answer for one request."""
+    if not isinstance(found, BaseException):
+        piece: _Piece = found
+        return piece
+    if not isinstance(found, Exception) or isinstance(found, status.ClientGone):
+        raise found
+    code, outcome = status.classify(found)
+    if outcome == status.FAILED:
+        log.error("a request of a batch failed", exc_info=found)
+    told: dict[str, Any] = {"error": status.text_of(found), "status": code}
+    if (wait_ns := status.retry_after_ns(found)) is not None:
+        told["retry_after_ms"] = -(-wait_ns // 1_000_000)
+    return told, []
