@@ -1,0 +1,1 @@
+"""What leaves the process; loaded by api alone."""

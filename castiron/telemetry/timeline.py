@@ -1,0 +1,91 @@
+"""What happened to one request and when: times of its stages, and what its spans are labelled with.
+
+Every request has one, since its answer tells times as well; recording it is ``tracer.py``. Times
+are nanoseconds of the monotonic clock, 0 for what did not happen. A record is the packed form that
+goes to the exporter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from castiron.telemetry import context
+
+# Each stage lasts from the time before it to its own.
+STAGES = ("read", "parse", "queue", "batch", "compute", "render")
+_FIXED = struct.Struct("<I32s16s16sqQQQQQQQQQQI")
+_NUM_TEXTS = 6
+
+
+class Timeline:
+    """One request; whoever finishes a stage writes when."""
+
+    __slots__ = (
+        "accepted_ns", "batch_id", "batch_rows", "batched_ns", "computed_ns", "context", "device",
+        "ended_ns", "input_bytes", "model", "outcome", "parsed_ns", "protocol", "queued_ns",
+        "read_ns", "rendered_ns", "version",
+    )  # fmt: skip
+
+    def __init__(self, given: context.Context, accepted_ns: int) -> None:
+        self.context = given
+        self.accepted_ns = accepted_ns
+        self.read_ns = self.parsed_ns = self.queued_ns = self.batched_ns = 0
+        self.computed_ns = self.rendered_ns = self.ended_ns = 0
+        self.batch_id = self.batch_rows = self.input_bytes = 0
+        self.model = self.version = self.device = self.outcome = self.protocol = ""
+
+    def stages(self) -> Iterator[tuple[str, int, int]]:
+        """(stage, begin, end) of what happened."""
+        begin_ns = self.accepted_ns
+        ends = (
+            self.read_ns, self.parsed_ns, self.queued_ns, self.batched_ns, self.computed_ns,
+            self.rendered_ns,
+        )  # fmt: skip
+        for stage, end_ns in zip(STAGES, ends, strict=True):
+            if end_ns:
+                yield stage, begin_ns, max(begin_ns, end_ns)
+                begin_ns = max(begin_ns, end_ns)
+
+    def server_timing(self) -> bytes:
+        """The value of the header of that name, in milliseconds."""
+        begun_ns = self.batched_ns or self.parsed_ns
+        return b"queue;dur=%.3f, compute;dur=%.3f, render;dur=%.3f" % (
+            max(0, begun_ns - self.parsed_ns) / 1e6,
+            max(0, self.computed_ns - begun_ns) / 1e6,
+            max(0, self.rendered_ns - self.computed_ns) / 1e6,
+        )
+
+
+def pack(done: Timeline, epoch_offset_ns: int) -> bytes:
+    """The record of a request that has ended; ``epoch_offset_ns`` turns its times into Unix's."""
+    given = done.context
+    parts = (done.model, done.version, done.device, done.outcome, done.protocol, given.state)
+    texts = "\0".join(parts).encode("utf-8", "replace")
+    return (
+        _FIXED.pack(
+            len(texts), given.trace_id, given.span_id, given.parent_id, epoch_offset_ns,
+            done.accepted_ns, done.read_ns, done.parsed_ns, done.queued_ns, done.batched_ns,
+            done.computed_ns, done.rendered_ns, done.ended_ns, done.batch_id, done.input_bytes,
+            done.batch_rows,
+        )
+        + texts
+    )  # fmt: skip
+
+
+def unpack(message: bytes) -> Iterator[tuple[Timeline, int]]:
+    """The timelines in a message of records put together, each with its offset to Unix time."""
+    at = 0
+    while at < len(message):
+        size, trace_id, span_id, parent_id, offset_ns, *numbers = _FIXED.unpack_from(message, at)
+        at += _FIXED.size
+        texts = message[at : at + size].decode().split("\0", _NUM_TEXTS - 1)
+        at += size
+        given = context.Context(trace_id, span_id, is_sampled=True)
+        given.parent_id = parent_id.rstrip(b"\0")
+        made = Timeline(given, numbers[0])
+        made.read_ns, made.parsed_ns, made.queued_ns, made.batched_ns = numbers[1:5]
+        made.computed_ns, made.rendered_ns, made.ended_ns = numbers[5:8]
+        made.batch_id, made.input_bytes, made.batch_rows = numbers[8:]
+        made.model, made.version, made.device, made.outcome, made.protocol, given.state = texts
+        yield made, offset_ns
