@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from castiron.contract import bounds, model
+from castiron.contract import bounds, model, steps
 from castiron.contract.rules import Change, change
 
 
@@ -63,10 +63,29 @@ def _entry(side: str, path: str, old: model.Entry, new: model.Entry) -> Iterator
         values = getattr(old, name), getattr(new, name)
         yield from bound(side, f"{path}.{name}", verdict, values)
     yield from _columns(side, path, old, new)
+    yield from _labels(side, path, _labels_of(old), _labels_of(new))
     for name, rule in (("steps", "steps-changed"), ("tensor", "inside-changed"),
                        ("description", "text-changed")):  # fmt: skip
         if getattr(old, name) != getattr(new, name):
             yield change(f"{path}.{name}", rule, getattr(old, name), getattr(new, name))
+
+
+def _labels_of(entry: model.Entry) -> tuple[str, ...]:
+    """The labels or characters that an entry is made of, where the contract lists them."""
+    for step in entry.steps:
+        if isinstance(step, steps.Labels | steps.BoxLabels):
+            return step.names
+        if isinstance(step, steps.CtcText):
+            return tuple(step.characters)
+    return ()
+
+
+def _labels(side: str, path: str, old: tuple[str, ...], new: tuple[str, ...]) -> Iterator[Change]:
+    place = f"{path}.labels"
+    yield from bound(side, place, bounds.of_lists(old, new), (old, new))
+    shared = set(old) & set(new)
+    if any(old.index(label) != new.index(label) for label in shared):
+        yield change(place, "labels-moved", old, new)
 
 
 def _columns(side: str, path: str, old: model.Entry, new: model.Entry) -> Iterator[Change]:

@@ -77,6 +77,7 @@ _BREAKING = (
     ("output-entry-optional", "a value that applications read may be missing"),
     ("kind-changed", "applications write or read another kind of value"),
     ("columns-changed", "columns are others, or stand in another order"),
+    ("labels-moved", "the same number stands for another label"),
     ("limit-lowered", "requests that were answered may be refused"),
     ("limit-added", "requests that no limit refused may be refused"),
     ("timeout-lowered", "answers that came in time may be given up"),

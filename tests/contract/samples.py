@@ -31,10 +31,14 @@ READINGS = model.Entry(
     "readings", "table", "flags", optional=True, max_rows=10,
     columns=(model.Column("mass", (0, 100), "kg"), model.Column("length", unit="m")),
 )  # fmt: skip
-ANSWER = model.Entry(
-    "answer", "labels", "scores",
-    steps=(steps.Softmax(), steps.TopK(5), steps.Labels(names=("cat", "dog"))),
-)  # fmt: skip
+
+
+def labelled(*names: str) -> tuple[steps.Step, ...]:
+    """From scores to the five best labels."""
+    return (steps.Softmax(), steps.TopK(5), steps.Labels(names=names))
+
+
+ANSWER = model.Entry("answer", "labels", "scores", steps=labelled("cat", "dog"))
 
 FULL = model.Contract(
     name="classifier",

@@ -78,6 +78,9 @@ EDITS: list[tuple[str, Any, str, bool]] = [
     ("schema.output", (samples.ANSWER, model.Entry("n", "number", "scores")),
      "output-entry-added", SAFE),
     ("schema.output.answer.optional", True, "output-entry-optional", BREAKS),
+    ("schema.output.answer.steps", samples.labelled("cat", "dog", "cow"), "output-widened", BREAKS),
+    ("schema.output.answer.steps", samples.labelled("cat"), "output-narrowed", SAFE),
+    ("schema.output.answer.steps", samples.labelled("dog", "cat"), "labels-moved", BREAKS),
     ("sla.p99_ms", 100.0, "promise-weakened", BREAKS),
     ("sla.p99_ms", 20.0, "promise-strengthened", SAFE),
     ("sla.throughput_per_s", 100.0, "promise-weakened", BREAKS),
@@ -114,7 +117,17 @@ def test_nothing_changed_is_no_change() -> None:
 
 
 def test_many_edits_at_once_are_all_named_and_those_that_break_come_first() -> None:
-    whole = (".name", ".kind", ".shape", ".input", ".output", ".columns", ".classes", ".default")
+    whole = (
+        ".name",
+        ".kind",
+        ".shape",
+        ".input",
+        ".output",
+        ".columns",
+        ".classes",
+        ".default",
+        "answer.steps",
+    )
     by_field = {
         path: (value, rule)
         for path, value, rule, _ in EDITS
