@@ -74,7 +74,7 @@ class _Running:
 
     def __init__(self, endpoint: str) -> None:
         self.fates = tracer.Fates(metrics.Metrics().family(families.SPANS))
-        self.process, channel = otlp.start(endpoint)
+        self.process, channel = otlp.start(endpoint, "0.0")
         self.tracer = tracer.Tracer(1.0, tracer.Spool(channel, self.fates))
 
 

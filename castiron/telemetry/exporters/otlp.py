@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import chain, islice
 
-import castiron
 from castiron.telemetry import timeline, tracer
 from castiron.telemetry.exporters import send, spans
 
@@ -30,16 +29,17 @@ _LAST_PATIENCE_S = 3.0
 _NICENESS = 5  # when processors are short, requests come first
 
 
-def start(endpoint: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def start(endpoint: str, version: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start the process for this receiver; the socket is for ``tracer.Spool``.
 
-    Raises CastironError for an address that is none. Several workers may share the socket.
+    ``version`` is ours, which the spans' resource tells. Raises CastironError for an address that
+    is none. Several workers may share the socket.
     """
     send.Sender(endpoint)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for each in (ours, theirs):
         each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
-    command = [sys.executable, "-m", __name__, str(theirs.fileno()), endpoint]
+    command = [sys.executable, "-m", __name__, str(theirs.fileno()), endpoint, version]
     with theirs:
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
     return process, ours
@@ -48,9 +48,10 @@ def start(endpoint: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
 class _Exporter:
     """What lies between the thread that takes and the one that sends."""
 
-    def __init__(self, channel: socket.socket, sender: send.Sender) -> None:
+    def __init__(self, channel: socket.socket, sender: send.Sender, version: str) -> None:
         self._channel = channel
         self._sender = sender
+        self._resource = spans.resource(version)
         self._messages: deque[bytes] = deque()
         self._size_bytes = 0
         self._num_exported = self._num_dropped = 0
@@ -73,12 +74,11 @@ class _Exporter:
 
     def send(self) -> None:
         """Send until everything is sent and nothing more can come."""
-        resource = spans.resource(castiron.__version__)
         while True:
             messages, is_last = self._next()
             records = chain.from_iterable(map(timeline.unpack, messages))
             while several := list(islice(records, _BATCH)):
-                content, count = spans.request(several, resource)
+                content, count = spans.request(several, self._resource)
                 patience_s = _LAST_PATIENCE_S if self._is_ending else _PATIENCE_S
                 taken = self._sender.send(content, count, patience_s)
                 num_exported = len(several) * taken // count
@@ -106,12 +106,12 @@ class _Exporter:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the process: the number of the socket's descriptor, and the receiver's address."""
-    descriptor, endpoint = words
+    """Run the process: the socket's descriptor, the receiver's address, our version."""
+    descriptor, endpoint, version = words
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends after its servers
     os.nice(_NICENESS)
-    exporter = _Exporter(socket.socket(fileno=int(descriptor)), send.Sender(endpoint))
+    exporter = _Exporter(socket.socket(fileno=int(descriptor)), send.Sender(endpoint), version)
     sending = threading.Thread(target=exporter.send)
     sending.start()
     exporter.take()
