@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from castiron.registry import supply
     from castiron.runtime.instance import Device, Instance, Interpreter
     from castiron.runtime.pool import Usage
+    from castiron.server.security.settings import Settings as SecuritySettings
     from castiron.server.settings import Settings
     from castiron.tensor.signature import Signature
 
@@ -223,6 +224,7 @@ def serve(
     models_dir: Path,
     settings: Settings | None = None,
     *,
+    security: SecuritySettings | None = None,
     cache_dir: Path | None = None,
     threads: int | None = None,
     build_options: Sequence[str] = (),
@@ -232,13 +234,14 @@ def serve(
     Each sub-folder is a model, each numbered folder in it a version holding ``model.onnx`` or
     ``model.cast``. Sources are built by processes of their own into ``cache_dir``;
     ``build_options`` are further words for ``castiron build``. Raises CastironError when the
-    folder is missing or the address cannot be listened on.
+    folder is missing or the address cannot be listened on, or is not guarded by ``security``.
     """
     import pathlib
 
     from castiron.registry import supply
     from castiron.server import life
     from castiron.server import settings as server_settings
+    from castiron.server.security import settings as security_settings
 
     cache = pathlib.Path(cache_dir) if cache_dir is not None else _cache_dir() / "models"
     return life.serve(
@@ -246,6 +249,7 @@ def serve(
         _supply(threads, list(build_options)),
         supply.Settings(cache),
         settings or server_settings.Settings(),
+        security or security_settings.Settings(),
     )
 
 

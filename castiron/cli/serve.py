@@ -1,13 +1,15 @@
 """``castiron serve``: serve a folder of models over HTTP.
 
 Prints one line, ``serving on http://HOST:PORT``, once it listens; what happens is logged to the
-error stream. The options of the edge are made from ``server.settings.Settings``.
+error stream. The options are made from ``server.settings.Settings`` and
+``server.security.settings.Settings``.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import Any
 
 HELP = "serve a folder of models over HTTP"
 
@@ -15,19 +17,15 @@ HELP = "serve a folder of models over HTTP"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     from castiron.server import settings
+    from castiron.server.security import settings as security
 
     parser.add_argument(
         "models_dir",
         metavar="MODELS_DIR",
         help="a folder of models: MODELS_DIR/NAME/1/model.onnx or model.cast",
     )
-    for field in dataclasses.fields(settings.Settings):
-        flag = f"--{field.name.replace('_', '-')}"
-        text = f"{field.metadata['text']} (default: %(default)s)"
-        if isinstance(field.default, bool):
-            parser.add_argument(flag, action="store_true", help=field.metadata["text"])
-        else:
-            parser.add_argument(flag, type=type(field.default), default=field.default, help=text)
+    for record in (settings.Settings, security.Settings):
+        _add_settings(parser, record)
     parser.add_argument("--cache-dir", help="where built executables are kept")
     parser.add_argument("--threads", type=int, help="compute threads (default: the CPU budget)")
     parser.add_argument(
@@ -38,16 +36,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_settings(parser: argparse.ArgumentParser, record: Any) -> None:
+    for field in dataclasses.fields(record):
+        flag = f"--{field.name.replace('_', '-')}"
+        if isinstance(field.default, bool):
+            parser.add_argument(flag, action="store_true", help=field.metadata["text"])
+            continue
+        shown = "" if field.default == "" else " (default: %(default)s)"
+        text = f"{field.metadata['text']}{shown}"
+        parser.add_argument(flag, type=type(field.default), default=field.default, help=text)
+
+
+def _chosen(options: argparse.Namespace, record: Any) -> Any:
+    """The record as the options say it."""
+    return record(**{field.name: getattr(options, field.name)
+                     for field in dataclasses.fields(record)})  # fmt: skip
+
+
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal."""
     from castiron import api
     from castiron.server import life, settings
+    from castiron.server.security import settings as security
 
     life.log_to_stderr(options.log_level)
-    names = [field.name for field in dataclasses.fields(settings.Settings)]
     return api.serve(
         options.models_dir,
-        settings.Settings(**{name: getattr(options, name) for name in names}),
+        _chosen(options, settings.Settings),
+        security=_chosen(options, security.Settings),
         cache_dir=options.cache_dir,
         threads=options.threads,
         build_options=["--strict"] if options.strict else [],

@@ -10,12 +10,11 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import ipaddress
 import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,10 @@ import uvloop
 
 from castiron import errors
 from castiron.registry import supply
-from castiron.server import dispatch, edge, rest
+from castiron.server import control, describe, dispatch, edge, listen, rest
 from castiron.server import settings as server_settings
+from castiron.server.security import admin, guard, tls
+from castiron.server.security import settings as security_settings
 
 log = logging.getLogger("castiron.server")
 
@@ -39,19 +40,25 @@ def serve(
     supplied: supply.Supply,
     registry_settings: supply.Settings,
     settings: server_settings.Settings,
+    security: security_settings.Settings,
 ) -> int:
     """Serve the folder until a signal; return the exit status.
 
-    Prints ``serving on http://HOST:PORT`` once connections are taken. Raises CastironError when it
-    cannot listen there or the folder is missing.
+    Prints ``serving on http://HOST:PORT`` once connections are taken (``https`` with TLS), then
+    ``admin on ...`` if there are admin calls. Raises CastironError when it cannot listen there,
+    should not, or the folder is missing.
     """
     _keep_large_memory()
-    listener = _listen(settings)
+    guarded = guard.Guard(security)
+    guarded.require_closed(settings.host)
+    listener = listen.listen(settings.host, settings.port)
     if not models_dir.is_dir():
         listener.close()
         raise errors.CastironError(f"expected a folder of models, found none at {models_dir}")
     dispatcher = dispatch.Dispatcher(supplied, registry_settings, settings)
-    process = _Process(dispatcher, settings, models_dir)
+    admin_listener = guarded.open_admin(_admin_calls(dispatcher), settings, dispatcher.meters)
+    process = _Process(dispatcher, settings, models_dir, guarded)
+    process.admin_listener = admin_listener
     uvloop.run(process.serve(sockets=[listener]))
     return 1 if process.force_exit else 0
 
@@ -67,35 +74,6 @@ def _keep_large_memory() -> None:
         set_option(_M_TRIM_THRESHOLD, 64 << 20)
 
 
-def _listen(settings: server_settings.Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    if not settings.allow_remote and not _is_loopback(settings.host):
-        raise errors.CastironError(
-            f"{settings.host} can be reached by other machines and there is no authentication; "
-            "listen on 127.0.0.1, or say --allow-remote when something in front guards it"
-        )
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-        listener.listen(2048)
-    except OSError as fault:
-        listener.close()
-        raise errors.CastironError(
-            f"cannot listen on {settings.host} port {settings.port}: {fault.strerror}"
-        ) from None
-    return listener
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class _Process(uvicorn.Server):
     """uvicorn's server with our signals, our exit status and our sweeper."""
 
@@ -104,14 +82,17 @@ class _Process(uvicorn.Server):
         dispatcher: dispatch.Dispatcher,
         settings: server_settings.Settings,
         models_dir: Path,
+        guarded: guard.Guard,
     ) -> None:
+        self._guard = guarded
+        self.admin_listener: socket.socket | None = None
         self._dispatcher = dispatcher
         self._settings = settings
         self._models_dir = models_dir
-        self._rest = rest.Rest(dispatcher, settings)
+        self._rest = rest.Rest(dispatcher, settings, guarded.access)
         self._grpc: Any = None
         self._grpc_stop: asyncio.Task[None] | None = None
-        super().__init__(_config(self._rest, dispatcher, settings))
+        super().__init__(_config(self._rest, dispatcher, settings, guarded))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen at once; models become ready while readiness tells so."""
@@ -120,24 +101,29 @@ class _Process(uvicorn.Server):
             # Only here: it takes a tenth of a second and memory to import.
             from castiron.server.grpc import listener
 
-            self._grpc = listener.Listener(self._dispatcher, lambda: self._rest.is_draining)
+            self._grpc = listener.Listener(
+                self._dispatcher, lambda: self._rest.is_draining, self._guard
+            )
         loop = asyncio.get_running_loop()
         registry = self._dispatcher.registry
         task = registry.start(self._models_dir)
         task.add_done_callback(_settled)
         loop.call_later(_SWEEP_S, self._sweep, loop)
         assert sockets
-        host, port = sockets[0].getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"serving on http://{shown}:{port}", flush=True)  # noqa: T201  others read it
+        # Other programs read these lines.
+        print(f"serving on {listen.url_of(sockets[0], self._guard.scheme)}", flush=True)  # noqa: T201
         if self._grpc is not None:
             print(f"serving on grpc://{await self._grpc.start()}", flush=True)  # noqa: T201
+        if self.admin_listener is not None:
+            shown = listen.url_of(self.admin_listener, self._guard.scheme)
+            print(f"admin on {shown}", flush=True)  # noqa: T201
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
         for connection in list(self.server_state.connections):
             assert isinstance(connection, edge.Edge)
             connection.check_time(now_s)
+        self._guard.tick(now_s)
         loop.call_later(_SWEEP_S, self._sweep, loop)
 
     @contextlib.contextmanager
@@ -179,6 +165,7 @@ class _Process(uvicorn.Server):
             await asyncio.wait(self.server_state.tasks, timeout=1)
         if self._grpc is not None:
             await self._end_grpc()
+        await self._guard.close()
         self._dispatcher.registry.close()
         log.info("stopped")
 
@@ -190,7 +177,10 @@ class _Process(uvicorn.Server):
 
 
 def _config(
-    application: Any, dispatcher: dispatch.Dispatcher, settings: server_settings.Settings
+    application: Any,
+    dispatcher: dispatch.Dispatcher,
+    settings: server_settings.Settings,
+    guarded: guard.Guard,
 ) -> uvicorn.Config:
     # uvicorn calls ``http`` as it would a class, and hands the times to the loop as they are.
     return uvicorn.Config(
@@ -206,7 +196,26 @@ def _config(
         server_header=False,
         timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
         timeout_graceful_shutdown=settings.drain_timeout_s,  # type: ignore[arg-type]
+        ssl_context_factory=tls.factory(guarded.certificates),
     )
+
+
+def _admin_calls(dispatcher: dispatch.Dispatcher) -> admin.Calls:
+    """What the admin port offers; each call answers with what it led to."""
+    registry = dispatcher.registry
+
+    def told(is_asked: Callable[[str], bool]) -> dict[str, Any]:
+        return {"models": [entry for entry in describe.index(registry) if is_asked(entry["name"])]}
+
+    async def load(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        await control.load(dispatcher, model, given)
+        return told(lambda name: name == model)
+
+    async def unload(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        await control.unload(dispatcher, model, given)
+        return told(lambda name: name == model)
+
+    return admin.Calls(told, {"load": load, "unload": unload})
 
 
 def _settled(task: asyncio.Task[None]) -> None:

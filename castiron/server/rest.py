@@ -21,11 +21,13 @@ from castiron.server import (
     describe,
     dispatch,
     inference,
+    predict,
     rest_batch,
     rest_call,
     status,
 )
 from castiron.server import settings as server_settings
+from castiron.server.security import access, page, rights
 from castiron.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -41,9 +43,15 @@ Answer = tuple[int, list[tuple[bytes, bytes]], list[bytes | memoryview]]
 class Rest:
     """The application; ``is_draining`` takes readiness down before the server stops."""
 
-    __slots__ = ("_dispatcher", "_settings", "is_draining")
+    __slots__ = ("_access", "_dispatcher", "_settings", "is_draining")
 
-    def __init__(self, dispatcher: dispatch.Dispatcher, settings: server_settings.Settings) -> None:
+    def __init__(
+        self,
+        dispatcher: dispatch.Dispatcher,
+        settings: server_settings.Settings,
+        allowed: access.Access,
+    ) -> None:
+        self._access = allowed
         self._dispatcher = dispatcher
         self._settings = settings
         self.is_draining = False
@@ -71,53 +79,68 @@ class Rest:
     async def _answer(self, scope: Scope, receive: body.Receive) -> Answer:
         parts = scope["raw_path"].decode("latin-1").strip("/").split("/")
         method = scope["method"]
+        if parts[:2] == ["v2", "health"]:
+            return self._health(method, parts[2:])
+        grant = await self._access.check(scope["headers"])
         if parts[0] == "v2":
             if len(parts) > 2 and parts[1] == "models" and parts[2] != "stats":
-                return await self._model(method, parts[2:], scope, receive)
+                return await self._model(grant, parts[2:], scope, receive)
             if len(parts) > 2 and parts[1] == "repository":
-                return await self._repository(method, parts[2:], scope, receive)
-            return self._server(method, parts[1:])
+                return await self._repository(grant, parts[2:], scope, receive)
+            return self._server(method, parts[1:], grant)
         if parts == ["metrics"]:
             _allow(method, "GET")
-            text = self._dispatcher.meters.page.expose().encode()
+            text = page.visible(self._dispatcher.meters.page.expose(), grant).encode()
             return 200, _headers(text, metrics.CONTENT_TYPE.encode()), [text]
         raise _no_route(scope)
 
-    def _server(self, method: str, parts: list[str]) -> Answer:
+    def _health(self, method: str, parts: list[str]) -> Answer:
+        """For whoever probes, without a token; which models there are is told to those known."""
+        if parts == ["live"]:
+            _allow(method, "GET")
+            return _json({"live": True})
+        if parts != ["ready"]:
+            raise status.Refusal(404, "path: no such call below /v2/health", status.NOT_FOUND)
+        _allow(method, "GET")
+        is_ready, detail = describe.readiness(
+            self._dispatcher.registry,
+            is_draining=self.is_draining,
+            is_strict=self._settings.strict_readiness,
+        )
+        if not self._access.is_open:
+            detail.pop("versions", None)
+        return _json(detail, 200 if is_ready else 503)
+
+    def _server(self, method: str, parts: list[str], grant: rights.Grant) -> Answer:
         registry = self._dispatcher.registry
         route = "/".join(parts)
         if route == "models/stats":
             _allow(method, "GET")
-            return _json({"model_stats": [self._statistics(version) for version in registry]})
+            return _json({"model_stats": [self._statistics(version) for version in registry
+                                          if grant.allows(version.model, rights.METADATA)]})  # fmt: skip
         if route == "models":
             _allow(method, "GET")
-            return _json({"models": list(registry.models)})
+            return _json({"models": [model for model in registry.models
+                                     if grant.allows(model, rights.METADATA)]})  # fmt: skip
         if route == "":
             _allow(method, "GET")
             return _json(describe.server())
-        if route == "health/live":
-            _allow(method, "GET")
-            return _json({"live": True})
-        if route == "health/ready":
-            _allow(method, "GET")
-            is_ready, detail = describe.readiness(
-                registry, is_draining=self.is_draining, is_strict=self._settings.strict_readiness
-            )
-            return _json(detail, 200 if is_ready else 503)
         raise status.Refusal(404, f"path: no such call: /v2/{route[:200]}", status.NOT_FOUND)
 
     async def _repository(
-        self, method: str, parts: list[str], scope: Scope, receive: body.Receive
+        self, grant: rights.Grant, parts: list[str], scope: Scope, receive: body.Receive
     ) -> Answer:
         """repository/index, repository/models/{model}/load and unload."""
         is_model = len(parts) == 3 and parts[0] == "models" and parts[2] in {"load", "unload"}
         if parts != ["index"] and not is_model:
             raise _no_route(scope)
-        _allow(method, "POST")
+        _allow(scope["method"], "POST")
+        if is_model:
+            self._access.require_control(grant, unquote(parts[1]))
         given = await self._object(scope, receive)
         if parts == ["index"]:
-            only_ready = given.get("ready") is True
-            return _json(describe.index(self._dispatcher.registry, only_ready=only_ready))
+            told = describe.index(self._dispatcher.registry, only_ready=given.get("ready") is True)
+            return _json([one for one in told if grant.allows(one["name"], rights.METADATA)])
         change = control.load if parts[2] == "load" else control.unload
         parameters = given.get("parameters", {})
         if type(parameters) is not dict:
@@ -139,10 +162,11 @@ class Rest:
             held.release()
 
     async def _model(
-        self, method: str, parts: list[str], scope: Scope, receive: body.Receive
+        self, grant: rights.Grant, parts: list[str], scope: Scope, receive: body.Receive
     ) -> Answer:
-        """models/{model}[/versions/{version}][/infer|batch|ready|config|stats]."""
-        model, parts = unquote(parts[0]), parts[1:]
+        """models/{model}[/versions/{version}][/infer|predict|batch|ready|config|stats]."""
+        method, model, parts = scope["method"], unquote(parts[0]), parts[1:]
+        grant.require_sight(model)
         number = ""
         if len(parts) > 1 and parts[0] == "versions":
             number, parts = unquote(parts[1]), parts[2:]
@@ -150,13 +174,21 @@ class Rest:
                 raise status.Refusal(404, "path: expected a version number", status.NOT_FOUND)
         if parts == ["infer"]:
             _allow(method, "POST")
+            grant.require(model, rights.INFER)
             return await self._infer(model, number, scope, receive)
+        if parts == ["predict"]:
+            _allow(method, "POST")
+            grant.require(model, rights.INFER)
+            return await self._predict(model, number, scope, receive)
         if parts == ["batch"]:
             _allow(method, "POST")
+            grant.require(model, rights.INFER)
             return await self._batch(model, number, scope, receive)
         if parts not in ([], ["ready"], ["config"], ["stats"]):
             raise _no_route(scope)
         _allow(method, "GET")
+        if parts != ["ready"]:
+            grant.require(model, rights.METADATA)
         if parts == ["stats"] and not number:
             return self._model_statistics(model)
         version = self._dispatcher.registry.find(model, number)
@@ -176,6 +208,16 @@ class Rest:
 
     async def _infer(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
         call = rest_call.RestCall(
+            (model, number), dict(scope["headers"]), receive, scope.get("castiron.edge"),
+            self._settings,
+        )  # fmt: skip
+        answer = await self._dispatcher.infer(call)
+        return 200, answer.headers, answer.parts
+
+    async def _predict(
+        self, model: str, number: str, scope: Scope, receive: body.Receive
+    ) -> Answer:
+        call = predict.PredictCall(
             (model, number), dict(scope["headers"]), receive, scope.get("castiron.edge"),
             self._settings,
         )  # fmt: skip

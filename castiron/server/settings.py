@@ -29,11 +29,6 @@ class Settings:
         -1, "The port to speak gRPC on; 0 takes a free one and prints it, -1 does without."
     )
 
-    allow_remote: bool = _setting(
-        False,
-        "Listening on an address that other machines reach needs this: there is no authentication.",
-    )
-
     max_in_flight: int = _setting(
         1024, "Infer requests from their head to their answer; more are refused with 503."
     )
@@ -112,6 +107,24 @@ class Settings:
 
     drain_timeout_s: float = _setting(
         30.0, "After that, how long requests in flight may take before they are answered with 503."
+    )
+
+    step_processes: int = _setting(
+        2, "Processes that decode images and run other declared steps, for all models together."
+    )
+
+    step_timeout_s: float = _setting(
+        10.0, "How long the steps before or after a run may take; then their process is replaced."
+    )
+
+    step_memory_bytes: int = _setting(
+        1 << 30, "The most memory of one such process, besides what it shares with the server."
+    )
+
+    allow_pipelines: bool = _setting(
+        False,
+        "Run the pipeline.py that a contract names, which is code out of a model's folder, in "
+        "processes of its own; without this, such models answer infer only.",
     )
 
     read_only_repository: bool = _setting(False, "Refuse the calls that load and unload models.")

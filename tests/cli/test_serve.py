@@ -1,16 +1,21 @@
-"""Options of ``castiron serve`` are the settings of the edge, each once, with their defaults."""
+"""Options of ``castiron serve`` are the settings, each once, with their defaults."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from castiron import cli
 from castiron.cli import serve
 from castiron.server import settings
+from castiron.server.security import settings as security
+
+RECORDS: tuple[type[Any], ...] = (settings.Settings, security.Settings)
+FIELDS = [(record, field) for record in RECORDS for field in dataclasses.fields(record)]
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -21,24 +26,25 @@ def parsed(*words: str) -> argparse.Namespace:
 
 def test_every_setting_is_an_option_with_the_same_default() -> None:
     options = vars(parsed("models"))
-    for name, default in dataclasses.asdict(settings.Settings()).items():
-        assert options[name] == default
+    for record in RECORDS:
+        for name, default in dataclasses.asdict(record()).items():
+            assert options[name] == default
 
 
 def test_every_setting_can_be_given_and_keeps_its_type() -> None:
-    for field in dataclasses.fields(settings.Settings):
+    for record, field in FIELDS:
         flag = "--" + field.name.replace("_", "-")
         if isinstance(field.default, bool):
             assert getattr(parsed("models", flag), field.name) is True
         else:
             value = getattr(parsed("models", flag, "7"), field.name)
-            kind = type(getattr(settings.Settings(), field.name))
+            kind = type(getattr(record(), field.name))
             assert value == kind("7")
             assert type(value) is kind
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    for field in dataclasses.fields(settings.Settings):
+    for _, field in FIELDS:
         assert field.metadata["text"].endswith(".")
 
 
@@ -46,7 +52,7 @@ def test_every_setting_says_what_it_is_for() -> None:
     "words, message",
     [
         (["nowhere", "--port", "0"], "expected a folder of models, found none at nowhere"),
-        ([".", "--port", "0", "--host", "0.0.0.0"], "there is no authentication"),
+        ([".", "--port", "0", "--host", "0.0.0.0"], "nobody is authenticated"),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(

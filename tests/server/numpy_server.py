@@ -2,11 +2,12 @@
 
     python -m tests.server.numpy_server MODELS_DIR CACHE_DIR '{"max_in_flight": 2}'
 
-where the last argument holds settings of the edge. Sources are "built" by copying them.
+where the last argument holds settings of the edge and of security. Sources are "built" by copying them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from castiron.registry import supply
 from castiron.server import life
 from castiron.server import settings as server_settings
+from castiron.server.security import settings as security_settings
 from tests import numpy_instance
 
 _BUILD = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
@@ -39,11 +41,15 @@ def supplied() -> supply.Supply:
 if __name__ == "__main__":
     _, _models, _cache, _settings = sys.argv
     life.log_to_stderr()
+    _given = json.loads(_settings)
+    _names = {field.name for field in dataclasses.fields(security_settings.Settings)}
+    _security = {name: _given.pop(name) for name in _names & _given.keys()}
     raise SystemExit(
         life.serve(
             Path(_models),
             supplied(),
             supply.Settings(Path(_cache)),
-            server_settings.Settings(**{"port": 0, "inline_us": 0.0, **json.loads(_settings)}),
+            server_settings.Settings(**{"port": 0, "inline_us": 0.0, **_given}),
+            security_settings.Settings(**_security),
         )
     )

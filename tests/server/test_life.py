@@ -17,6 +17,7 @@ from castiron import errors
 from castiron.registry import supply
 from castiron.server import life
 from castiron.server import settings as server_settings
+from castiron.server.security import settings as security_settings
 from tests.server import live, numpy_server
 
 SLOW = {"slow/1/model.cast": "slow"}
@@ -313,13 +314,14 @@ def refusal(tmp_path: Path, **settings: Any) -> str:
             numpy_server.supplied(),
             supply.Settings(tmp_path),
             server_settings.Settings(**settings),
+            security_settings.Settings(),
         )
     return str(refused.value)
 
 
 def test_addresses_that_others_reach_need_to_be_asked_for(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.invalid"):
-        assert "no authentication" in refusal(tmp_path, host=host, port=0)
+        assert "nobody is authenticated" in refusal(tmp_path, host=host, port=0)
 
 
 def test_a_taken_port_and_a_missing_folder_are_told(tmp_path: Path) -> None:

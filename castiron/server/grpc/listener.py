@@ -11,7 +11,8 @@ from grpc_reflection.v1alpha import reflection
 
 from castiron import errors
 from castiron.server import dispatch
-from castiron.server.grpc import health, messages, service
+from castiron.server.grpc import guard, health, messages, service
+from castiron.server.security import guard as guards
 
 _ENVELOPE_BYTES = 64 << 10  # names and shapes around tensors of the largest size
 
@@ -19,15 +20,22 @@ _ENVELOPE_BYTES = 64 << 10  # names and shapes around tensors of the largest siz
 class Listener:
     """Listens from ``start`` on; ``stop`` answers what is in flight."""
 
-    def __init__(self, dispatcher: dispatch.Dispatcher, is_draining: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        dispatcher: dispatch.Dispatcher,
+        is_draining: Callable[[], bool],
+        guarded: guards.Guard,
+    ) -> None:
+        self._certificates = guarded.certificates
         self._given = given = dispatcher.settings
         self._server: Any = grpc.aio.server(
+            interceptors=(guard.Gate(guarded.access),),
             options=[
                 ("grpc.max_receive_message_length", given.max_body_bytes + _ENVELOPE_BYTES),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", given.max_head_bytes),
                 ("grpc.so_reuseport", 0),  # a port that is taken is told
-            ]
+            ],
         )
         made = service.Service(dispatcher, is_draining)
         self._server.add_generic_rpc_handlers((made.handlers(),))
@@ -41,13 +49,18 @@ class Listener:
         host, port = self._given.host, self._given.grpc_port
         shown = f"[{host}]" if ":" in host else host
         try:
-            bound = self._server.add_insecure_port(f"{shown}:{port}")
+            bound = self._bind(f"{shown}:{port}")
         except RuntimeError:
             bound = 0
         if not bound:
             raise errors.CastironError(f"cannot listen on {host} port {port} for gRPC")
         await self._server.start()
         return f"{shown}:{bound}"
+
+    def _bind(self, address: str) -> int:
+        if self._certificates is None:
+            return int(self._server.add_insecure_port(address))
+        return int(self._server.add_secure_port(address, guard.credentials(self._certificates)))
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls; answer those in flight, as many as end in time."""
