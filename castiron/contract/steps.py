@@ -236,9 +236,31 @@ class CtcText:
     """Whether one more class at the end stands for a space."""
 
 
+@dataclass(frozen=True, slots=True)
+class CtcScore:
+    """Scores of characters at each place to one number: the mean of those that make the text."""
+
+    TAKES: ClassVar[str] = ARRAY
+    MAKES: ClassVar[str] = ARRAY
+
+    blank: int = 0
+    """The class that stands for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinText:
+    """The names of a ranking to one text; with ``k = 1`` before it, the name of the best."""
+
+    TAKES: ClassVar[str] = RANKED
+    MAKES: ClassVar[str] = TEXT
+
+    separator: str = " "
+    """What stands between names."""
+
+
 Step = (
     DecodeImage | Resize | Crop | Normalise | Tokenize | Softmax | Sigmoid | TopK | Labels | Nms
-    | BoxLabels | CtcText
+    | BoxLabels | CtcText | CtcScore | JoinText
 )  # fmt: skip
 
 # The word that `op` has in a contract.
@@ -255,6 +277,8 @@ BY_OP: dict[str, type[Step]] = {
     "nms": Nms,
     "box_labels": BoxLabels,
     "ctc_text": CtcText,
+    "ctc_score": CtcScore,
+    "join_text": JoinText,
 }
 OP_OF = {kind: op for op, kind in BY_OP.items()}
 
@@ -264,8 +288,8 @@ class Pipeline:
     """The user's own code, run in processes beside the server."""
 
     file: str = "pipeline.py"
-    """A Python file beside the contract with ``prepare(values) -> tensors`` and
-    ``finish(tensors) -> values``."""
+    """A Python file beside the contract with ``before(values) -> tensors``,
+    ``after(tensors) -> values``, or both; the one that is absent is done by declared steps."""
 
     processes: int = 1
     """How many run it."""

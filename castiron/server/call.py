@@ -39,6 +39,11 @@ class Call(abc.ABC):
     ) -> Any:
         """The answer in the protocol's form."""
 
+    async def finish(self, answer: Any, version: served.Served) -> Any:
+        """What is still to do for an answer and would take too long inside ``render``."""
+        del version
+        return answer
+
     @abc.abstractmethod
     def watch(self, on_gone: Callable[[], None] | None) -> None:
         """From now on, call this when the client leaves; None: no more."""

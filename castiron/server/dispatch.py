@@ -18,6 +18,7 @@ from castiron.registry import registry as registries
 from castiron.registry import supply
 from castiron.registry import version as versions
 from castiron.scheduler import breaker, rate, request
+from castiron.server import application, inference, lanes, meters, served, status
 from castiron.server import body as bodies
 from castiron.server import call as calls
 from castiron.server import inference, lanes, meters, served, status
@@ -33,7 +34,7 @@ class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget", "_limiter", "_native", "_served", "_supply", "in_use", "meters", "registry",
+        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "in_use", "meters", "registry",
         "settings",
     )  # fmt: skip
 
@@ -46,6 +47,7 @@ class Dispatcher:
         self._supply = supplied
         self.settings = settings
         self._budget = bodies.Budget(settings.max_buffered_bytes)
+        self._crews = application.Crews(settings)
         self._limiter = rate.Limiter()
         self._served: dict[versions.Version, served.Served] = {}
         self._native: lanes.Lanes | None = None
@@ -66,6 +68,9 @@ class Dispatcher:
         else:
             own = self._native
         made = served.Served(version, instance, own, self.meters.of(version), self.settings)
+        made.application = await application.prepare(
+            made.contract, version, instance.metadata, self._crews
+        )
         await made.open_lane(self.settings)
         self._served[version] = made
         self.meters.watch_lane(version, _gauges(made))
@@ -83,6 +88,8 @@ class Dispatcher:
         gone.lanes.wake()
         await _until_empty(gone)
         gone.lanes.remove(gone)
+        if gone.application is not None:
+            gone.application.close()
         del self._served[version]
 
     def served_by(self, version: versions.Version) -> served.Served:
@@ -122,6 +129,7 @@ class Dispatcher:
             asked = await call.read(place.body, version)
             version.check(asked.inputs)
             answer = await self._run(call, version, asked, place, now)
+            answer = await call.finish(answer, version)
             outcome = status.OK
             return answer
         except asyncio.CancelledError:

@@ -22,7 +22,7 @@ from castiron.server import settings as server_settings
 if TYPE_CHECKING:
     import numpy as np
 
-    from castiron.server import lanes
+    from castiron.server import application, lanes
 
 log = logging.getLogger("castiron.server")
 
@@ -34,7 +34,7 @@ _MOST_ROWS = 1 << 30
 class Served:
     """One version that answers."""
 
-    __slots__ = ("_validator", "breaker", "classes", "contract", "default_class",
+    __slots__ = ("_validator", "application", "breaker", "classes", "contract", "default_class",
                  "default_timeout_ns", "instance", "interface", "lane", "lanes", "max_timeout_ns",
                  "meters", "quick", "rate", "retries", "rows", "version")  # fmt: skip
 
@@ -52,6 +52,7 @@ class Served:
         self.meters = counted
         self.interface = inference.Interface.of(instance.signature)
         self.contract = contract = _contract(version, instance)
+        self.application: application.Application | None = None
         self._validator = None if contract is None else validate.of_inputs(contract)
         self.rows = rows.Rows.of(instance.signature)
         self.lane = lane.Lane(settings.Lane())
