@@ -264,14 +264,17 @@ def _log_one_more(f: Function, small: Value) -> Value:
 
 
 def sigmoid(f: Function, x: Value) -> Value:
-    """1 / (1 + e^-x), accurate relative to the result on both sides."""
-    e = exp_of_negative(f, vectors.negative(f, vectors.absolute(f, x)))
+    """1 / (1 + e^-x), accurate relative to the result; 0 where that would be subnormal.
+
+    Arithmetic on subnormals costs twenty times as much, and saturated gates are common.
+    """
+    e = exp_or_zero(f, vectors.negative(f, vectors.absolute(f, x)))
     return f.select(x < 0.0, e, f.coerce(1.0, x.type)) / (e + 1.0)
 
 
 def softplus(f: Function, x: Value) -> Value:
-    """log(1 + e^x)."""
-    e = exp_of_negative(f, vectors.negative(f, vectors.absolute(f, x)))
+    """log(1 + e^x); 0 where that would be subnormal."""
+    e = exp_or_zero(f, vectors.negative(f, vectors.absolute(f, x)))
     return f.select(x < 0.0, f.coerce(0.0, x.type), x) + _log_one_more(f, e)
 
 

@@ -64,6 +64,14 @@ def _worst(got: np.ndarray, reference: np.ndarray) -> float:
     return float(errors.max(initial=0.0))
 
 
+def _flushed(op: str, reference: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
+    """What is promised: sigmoid and softplus give 0 in place of subnormal results."""
+    if op not in ("sigmoid", "softplus"):
+        return reference
+    lowest = np.finfo(dtype).smallest_normal * 1.002
+    return np.where(np.abs(reference) < lowest, 0.0, reference)
+
+
 def _compute(op: str, x: np.ndarray, target: targets.Target) -> np.ndarray:
     tree = expr.apply(op, expr.input_(0, x.dtype.name))
     return printed.compute(tree, [x], target)
@@ -77,7 +85,8 @@ def test_float32_functions_keep_their_limits(op: str, target: targets.Target) ->
         x = x[~(np.abs(x) > 1.6e6) | np.isinf(x)]
     if op == "erf":
         x = x[::5]
-    assert _worst(_compute(op, x, target), _reference(op, x)) <= LIMITS[op][0]
+    reference = _flushed(op, _reference(op, x), np.float32)
+    assert _worst(_compute(op, x, target), reference) <= LIMITS[op][0]
 
 
 @each_target
@@ -97,7 +106,8 @@ def test_float64_functions_keep_their_limits(op: str, target: targets.Target) ->
     x = np.concatenate([patterns, rng.uniform(-20, 20, 20_000), rng.normal(1, 0.1, 9000), specials])
     if op in ("sin", "cos"):
         x = x[~(np.abs(x) > 1.6e6) | np.isinf(x)]
-    assert _worst(_compute(op, x, target), _reference(op, x)) <= LIMITS[op][1]
+    reference = _flushed(op, _reference(op, x), np.float64)
+    assert _worst(_compute(op, x, target), reference) <= LIMITS[op][1]
 
 
 @each_target
