@@ -12,35 +12,28 @@ from collections.abc import Callable, Mapping
 import castiron
 from castiron.registry import version as versions
 from castiron.server import status
-from castiron.telemetry import metrics
+from castiron.telemetry import families, metrics
 
-_ROW_BOUNDS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0)
 _MOST_ROWS = 1024
-_LANE_GAUGES = {
-    "lane_waiting": "Requests that wait in the lane.",
-    "lane_running": "Batches under way.",
-    "lane_batch_limit_rows": "Rows that a batch may have at present.",
-    "lane_shut_classes": "Priority classes that are refused at present.",
-    "breaker_open": "1 while the version is given a rest, 0.5 while it is tried again.",
-    "inline_runs": "Runs made by the event loop itself, so far.",
-}
-
-STAGES = ("parse", "queue", "compute", "render")
 
 
 class VersionMeters:
     """The counters of one version, and when it last answered."""
 
     __slots__ = (
+        "_busy",
         "answered_rows",
+        "batch",
         "batch_rows",
         "batches",
         "compute",
         "executions",
         "last_ms",
+        "latency",
         "outcomes",
         "parse",
         "queue",
+        "read",
         "render",
         "wasted",
     )
@@ -49,13 +42,15 @@ class VersionMeters:
         self.outcomes = {
             outcome: meters.ended.child(model, number, outcome) for outcome in status.OUTCOMES
         }
-        self.parse, self.queue, self.compute, self.render = (
-            meters.stages.child(model, number, stage) for stage in STAGES
+        self.read, self.parse, self.queue, self.batch, self.compute, self.render = (
+            meters.stages.child(model, number, stage) for stage in families.STAGES
         )
+        self.latency = meters.latency.child(model, number)
         self.wasted = meters.wasted.child(model, number)
         self.executions = meters.executions.child(model, number)
         self.answered_rows = meters.answered_rows.child(model, number)
         self.batch_rows = meters.batch_rows.child(model, number)
+        self._busy = meters.busy
         self.last_ms = 0
         self.batches: dict[int, tuple[int, int]] = {}
 
@@ -64,6 +59,7 @@ class VersionMeters:
         num_rows = min(num_rows, _MOST_ROWS)
         self.executions.value += 1
         self.batch_rows.observe(num_rows)
+        self._busy.value += time_ns / 1e9
         count, total_ns = self.batches.get(num_rows, (0, 0))
         self.batches[num_rows] = count + 1, total_ns + time_ns
 
@@ -82,10 +78,12 @@ class Meters:
         "accepted",
         "answered_rows",
         "batch_rows",
+        "busy",
         "direct_bodies",
         "ended",
         "executions",
         "lanes",
+        "latency",
         "page",
         "ready",
         "refused_heads",
@@ -95,65 +93,42 @@ class Meters:
         "wasted",
     )
 
-    def __init__(self, memory: Callable[[], Mapping[str, float]]) -> None:
-        self.page = metrics.Metrics()
-        self.accepted = self.page.counter(
-            "castiron_requests_accepted_total", "Infer requests whose head was read."
-        ).child()
-        self.ended = self.page.counter(
-            "castiron_requests_total",
-            "Infer requests by the one outcome each had; model is empty for unknown names.",
-            "model", "version", "outcome",
-        )  # fmt: skip
-        self.stages = self.page.histogram(
-            "castiron_stage_seconds",
-            "Time of answered infer requests by stage.",
-            "model", "version", "stage",
-        )  # fmt: skip
-        self.wasted = self.page.counter(
-            "castiron_wasted_runs_total",
-            "Runs whose end nobody waited for any more.",
-            "model", "version",
-        )  # fmt: skip
-        self.executions = self.page.counter(
-            "castiron_runs_total", "Runs that went through.", "model", "version"
-        )
-        self.answered_rows = self.page.counter(
-            "castiron_rows_total", "Rows of answered requests.", "model", "version"
-        )
-        self.batch_rows = self.page.histogram(
-            "castiron_batch_rows", "Rows of each run.", "model", "version", bounds=_ROW_BOUNDS
-        )
-        self.refused_requests = self.page.counter(
-            "castiron_refused_requests_total",
-            "Requests that flow control refused, by its reason.",
-            "model", "version", "reason",
-        )  # fmt: skip
-        self.ready = self.page.gauge("castiron_version_ready", "1 when ready.", "model", "version")
-        self.lanes = {
-            name: self.page.gauge(f"castiron_{name}", text, "model", "version")
-            for name, text in _LANE_GAUGES.items()
-        }
-        self.refused_heads = self.page.counter(
-            "castiron_connections_refused_total",
-            "Connections ended because of a malformed, oversize or late request.",
-            "reason",
-        )
-        self.direct_bodies = self.page.counter(
-            "castiron_direct_bodies_total", "Large bodies read straight into memory of their own."
-        ).child()
+    def __init__(
+        self, memory: Callable[[], Mapping[str, float]], store: metrics.Store | None = None
+    ) -> None:
+        self.page = page = metrics.Metrics(store)
+        self.accepted = page.family(families.ACCEPTED).child()
+        self.ended = page.family(families.ENDED)
+        self.latency = page.family(families.LATENCY)
+        self.stages = page.family(families.STAGE)
+        self.wasted = page.family(families.WASTED)
+        self.executions = page.family(families.RUNS)
+        self.answered_rows = page.family(families.ROWS)
+        self.batch_rows = page.family(families.BATCH_ROWS)
+        self.busy = page.family(families.BUSY).child()
+        self.refused_requests = page.family(families.REFUSED)
+        self.ready = page.family(families.READY)
+        self.lanes = {name: page.family(declared) for name, declared in families.LANES.items()}
+        self.refused_heads = page.family(families.REFUSED_HEADS)
+        self.direct_bodies = page.family(families.DIRECT_BODIES).child()
         self._known: dict[tuple[str, str], VersionMeters] = {}
         self.unknown = self.named("", "")
         self._declare_gauges(memory)
+        if store is not None:
+            self._end_lost(store)
+
+    def _end_lost(self, store: metrics.Store) -> None:
+        """What a process that died here had accepted and not ended has failed."""
+        for labels in store.labels_of(families.ENDED.name):
+            self.ended.child(*labels)
+        self.unknown.outcomes[status.FAILED].value += self.in_flight
 
     def _declare_gauges(self, memory: Callable[[], Mapping[str, float]]) -> None:
-        in_flight = self.page.gauge("castiron_requests_in_flight", "Accepted and not ended.")
-        in_flight.child().source = lambda: self.in_flight
-        build = self.page.gauge("castiron_build_info", "Always 1.", "version")
-        build.child(castiron.__version__).value = 1
+        self.page.family(families.IN_FLIGHT).child().source = lambda: self.in_flight
+        self.page.family(families.BUILD).child(castiron.__version__).value = 1
         for name in memory():
-            gauge = self.page.gauge(f"castiron_pool_{name}", f"Pool of the device: {name}.")
-            gauge.child().source = lambda name=name: memory()[name]
+            gauge = self.page.family(families.POOL[name]).child()
+            gauge.source = lambda name=name: memory()[name]
 
     @property
     def in_flight(self) -> float:

@@ -19,7 +19,8 @@ ACCEPTED = Declared(
 ENDED = Declared(
     Counter,
     "castiron_requests_total",
-    "Infer requests by the one outcome each had; model is empty for unknown names.",
+    "Infer requests by the one outcome each had; model is empty for unknown names, and for what "
+    "failed because its worker died.",
     (*_VERSION, "outcome"),
 )
 REFUSED = Declared(
@@ -102,8 +103,8 @@ _POOL_BYTES = {
     "mapped": "mapped from the system",
     "allocated": "in blocks that are rented",
     "requested": "asked for by those who rent",
-    "idle": "in blocks that nobody rents and that are kept",
-    "free": "in blocks that nobody rents",
+    "idle": "kept warm for the next who rents",
+    "free": "free in its buddy allocators",
     "high_water": "rented at once at most, so far",
     "returned": "given back to the system, so far",
 }

@@ -160,6 +160,10 @@ class Store(Protocol):
         """Memory for the child with these label values; what it holds already goes on."""
         ...
 
+    def labels_of(self, name: str) -> list[tuple[str, ...]]:
+        """The children of a family that hold something already."""
+        ...
+
 
 class Family(Generic[ChildT]):
     """All children of one metric name, one for each combination of label values."""

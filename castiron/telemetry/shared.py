@@ -100,6 +100,10 @@ class Page:
             return metrics.private_cells(declared.num_cells)
         return self._cells[child.first : child.end]
 
+    def labels_of(self, name: str) -> list[tuple[str, ...]]:
+        """The children of a family that are in the file."""
+        return [labels for of_name, labels in self._known if of_name == name]
+
     def _append(self, child: _Child) -> bool:
         text = json.dumps(_described(child), separators=(",", ":")).encode()
         at = _DIRECTORY_AT + self._directory_bytes
