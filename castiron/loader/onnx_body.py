@@ -168,10 +168,26 @@ class _Reader:
         elif function is not None:
             imports = {**opsets, **_imports(function)}
             for part in onnx_functions.inline(node, function, self._shared.names):
+                self._require(part.input, f"{_label(part)} in function {key[1]!r} reads")
+                self._refuse_again(part, key[1])
                 self.read(part, imports, (*calls, key))
+            self._require(node.output, f"{_label(node)}: its function {key[1]!r} gives")
         else:
             self._read_op(node, opsets)
         self._visible.update(node.output)
+
+    def _require(self, names: Iterable[str], what: str) -> None:
+        """Nodes of a function must be in order; those of a graph are put in order."""
+        for name in names:
+            if name and name not in self._visible:
+                self._shared.problems.append(f"{what} {name!r}, which nothing makes before")
+
+    def _refuse_again(self, part: onnx.NodeProto, function: str) -> None:
+        for name in part.output:
+            if name and name in self._visible:
+                self._shared.problems.append(
+                    f"{_label(part)} in function {function!r} makes {name!r} a second time"
+                )
 
     def _read_op(self, node: onnx.NodeProto, opsets: Opsets) -> None:
         problems = self._shared.problems

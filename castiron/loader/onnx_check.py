@@ -16,6 +16,9 @@ from castiron.loader.onnx_draft import Draft
 # Ops without an ONNX schema that onnx_contrib decomposes or the evaluator runs.
 _SCHEMALESS = {"com.microsoft"}
 
+# The schemas count in 32 bits.
+_NO_VERSION = 1 << 31
+
 # Ops with a schema that nothing here can run, and what to do instead.
 _NEITHER = {
     "Gradient": "export the gradient as ordinary ops",
@@ -38,8 +41,9 @@ def import_problems(proto: onnx.ModelProto) -> list[str]:
         )
     if not proto.opset_import and proto.ir_version >= 3:
         problems.append("no opset is imported; expected one entry for each domain in use")
-    for entry in proto.opset_import:
-        problems += _import_problem(entry)
+    for holder in (proto, *proto.functions):
+        for entry in holder.opset_import:
+            problems += _import_problem(entry)
     return problems
 
 
@@ -49,6 +53,8 @@ def _import_problem(entry: onnx.OperatorSetIdProto) -> list[str]:
     spoken = domain or "ai.onnx"
     if entry.version < 1:
         return [f"opset {entry.version} of domain {spoken} does not exist; versions begin at 1"]
+    if entry.version >= _NO_VERSION:
+        return [f"opset {entry.version} of domain {spoken} does not exist; expected a small number"]
     if newest is not None and domain not in _SCHEMALESS and entry.version > newest:
         found = f"opset {entry.version} of domain {spoken} is newer than {newest}, the newest known"
         return [f"{found}; export the model with opset {newest} or older"]

@@ -12,9 +12,16 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import onnx
 from google.protobuf import message
-from onnx import helper, numpy_helper, shape_inference
+from onnx import checker, helper, numpy_helper, shape_inference
 
 _SMALL_ELEMENTS = 1024
+# What ONNX's inference raises about models that it cannot follow.
+_GIVES_UP = (
+    shape_inference.InferenceError, checker.ValidationError, message.Error, ValueError,
+    RuntimeError,
+)  # fmt: skip
+# The name of a value that nothing makes.
+_UNKNOWN = "castiron.unknown"
 
 
 class Hints:
@@ -53,7 +60,7 @@ class Hints:
 def _inferred(proto: onnx.ModelProto) -> dict[str, tuple[int, int | None]]:
     try:
         model = shape_inference.infer_shapes(_light_copy(proto), data_prop=False)
-    except (shape_inference.InferenceError, message.Error, ValueError, RuntimeError):
+    except _GIVES_UP:
         return {}
     infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
     return {info.name: _kind(info.type) for info in infos}
@@ -72,6 +79,9 @@ def _light_copy(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy.functions.extend(proto.functions)
     graph = copy.graph
     graph.node.extend(proto.graph.node)
+    _hide_starts(graph.node)
+    for function in copy.functions:
+        _hide_starts(function.node)
     given = {info.name for info in proto.graph.input}
     graph.input.extend(proto.graph.input)
     for tensor in proto.graph.initializer:
@@ -83,6 +93,20 @@ def _light_copy(proto: onnx.ModelProto) -> onnx.ModelProto:
             graph.input.append(info)
     graph.output.extend(onnx.ValueInfoProto(name=info.name) for info in proto.graph.output)
     return copy
+
+
+def _hide_starts(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Let each Slice begin where nobody knows, also inside bodies.
+
+    ONNX's inference ends the whole process where a Slice meets an extent below 0, or of 0 when it
+    goes backwards. The rank, which is all that is asked, does not need where it begins.
+    """
+    for node in nodes:
+        if node.op_type == "Slice" and len(node.input) > 1:
+            node.input[1] = _UNKNOWN
+        for attr in node.attribute:
+            for graph in (attr.g, *attr.graphs):
+                _hide_starts(graph.node)
 
 
 Kind = tuple[int, list[int | str | None] | None]
@@ -101,6 +125,7 @@ def canonical_types(
     model = onnx.ModelProto(ir_version=onnx.IR_VERSION)
     model.opset_import.extend(helper.make_opsetid(*entry) for entry in opsets.items())
     model.graph.node.extend(nodes)
+    _hide_starts(node for node in model.graph.node if _may_go_backwards(node, constants))
     model.graph.input.extend(inputs)
     for name, array in constants.items():
         if array.size <= _SMALL_ELEMENTS:
@@ -110,9 +135,19 @@ def canonical_types(
             model.graph.input.append(helper.make_tensor_value_info(name, code, array.shape))
     try:
         inferred = shape_inference.infer_shapes(model, data_prop=True)
-    except (shape_inference.InferenceError, message.Error, ValueError, RuntimeError):
+    except _GIVES_UP:
         return {}
     return {info.name: _full_kind(info.type) for info in inferred.graph.value_info}
+
+
+def _may_go_backwards(node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> bool:
+    """Whether it is a Slice without steps that are known to be positive, or has a body."""
+    if any(attr.HasField("g") for attr in node.attribute):
+        return True
+    if node.op_type != "Slice" or len(node.input) < 5:
+        return False
+    steps = constants.get(node.input[4])
+    return steps is None or bool((steps < 0).any())
 
 
 def _full_kind(kind: onnx.TypeProto) -> Kind:

@@ -123,7 +123,7 @@ def compression(dice: random.Random) -> Case:
         case 0:
             body = body[: dice.randrange(len(body))]
         case 1:
-            body = _bytes_changed(body, dice)
+            body = bytes_changed(body, dice)
         case 2:
             body += body
         case 3:
@@ -143,7 +143,7 @@ def compression(dice: random.Random) -> Case:
 def body_bytes(dice: random.Random) -> Case:
     """A body with bytes changed, moved, cut out and put in."""
     request = dice.choice(_INFERS)(dice)
-    request.body = _bytes_changed(request.body, dice)
+    request.body = bytes_changed(request.body, dice)
     return Case("body bytes", [request.encoded()])
 
 
@@ -152,7 +152,7 @@ def framing(dice: random.Random) -> Case:
     request = dice.choice([calls.question, *_INFERS])(dice)
     text = request.encoded()
     head, mark, body = text.partition(b"\r\n\r\n")
-    return Case("framing", [_bytes_changed(head + mark, dice) + body], dice.choice([WAIT, HALF]))
+    return Case("framing", [bytes_changed(head + mark, dice) + body], dice.choice([WAIT, HALF]))
 
 
 def headers(dice: random.Random) -> Case:
@@ -189,7 +189,7 @@ def chunks(dice: random.Random) -> Case:
             return Case("chunks", [text], code=200)
         case 1:
             head, mark, body = text.partition(b"\r\n\r\n")
-            text = head + mark + _bytes_changed(body, dice)
+            text = head + mark + bytes_changed(body, dice)
         case 2:
             text = text.replace(b"\r\n\r\n", b"\r\n\r\nffffffffffffffff\r\n", 1)
         case 3:
@@ -209,7 +209,7 @@ def pipelined(dice: random.Random) -> Case:
              else calls.question(dice).encoded(close=False) for _ in range(dice.randint(1, 5))]  # fmt: skip
     last = calls.infer(dice).encoded()
     if dice.random() < 0.5:
-        last = _bytes_changed(last, dice)
+        last = bytes_changed(last, dice)
     return Case("pipelined", [b"".join([*texts, last])], code=200)
 
 
@@ -304,7 +304,8 @@ def _changed(value: Any, dice: random.Random) -> Any:
     return dice.choice(_ODD)
 
 
-def _bytes_changed(data: bytes, dice: random.Random) -> bytes:
+def bytes_changed(data: bytes, dice: random.Random) -> bytes:
+    """Some bytes replaced, flipped, cut out, put in, or copied from elsewhere."""
     found = bytearray(data)
     for _ in range(dice.choice([1, 1, 2, 3, 10])):
         place = dice.randrange(len(found) + 1)
