@@ -206,11 +206,13 @@ class Instance:
     ) -> tuple[list[int | None], list[views.View | None]]:
         """Check every input; the symbols they bind and the slots they fill."""
         specs = self.signature.inputs
-        if len(inputs) != len(specs) or any(spec.name not in inputs for spec in specs):
+        if len(inputs) != len(specs):
             raise _wrong_names(inputs, specs)
         slots: list[views.View | None] = [None] * len(self._program.slots)
         shapes = []
         for slot, spec in zip(self._program.inputs, specs, strict=True):
+            if spec.name not in inputs:
+                raise _wrong_names(inputs, specs)
             slots[slot] = view = views.of(inputs[spec.name], spec)
             shapes.append(view.shape)
         symbols = self._learned.get(tuple(shapes))

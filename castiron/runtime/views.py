@@ -17,9 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    import numpy as np
+
     from castiron.tensor.signature import TensorSpec
 
-_TYPESTRS = {
+# numpy takes microseconds to make up a dtype's name.
+_NAMES = {
     "<f4": "float32", "<f8": "float64", "<f2": "float16", "|b1": "bool", "|i1": "int8",
     "|u1": "uint8", "<i2": "int16", "<u2": "uint16", "<i4": "int32", "<u4": "uint32",
     "<i8": "int64", "<u8": "uint64",
@@ -42,8 +45,16 @@ class View:
 
 def of(value: Any, spec: TensorSpec) -> View:
     """The value as row-major memory; InputError when it is no tensor of the spec's dtype."""
-    interface = getattr(value, "__array_interface__", None)
-    view = _of_array(value, interface) if interface is not None else _of_buffer(value, spec)
+    np: Any = sys.modules.get("numpy")
+    if np is not None and type(value) is np.ndarray:
+        view = _of_array(value)
+    elif hasattr(value, "__array_interface__"):
+        # Scalars and the like: their interface names memory that may be gone already.
+        import numpy as np
+
+        view = _of_array(np.asarray(value))
+    else:
+        view = _of_buffer(value, spec)
     if view.dtype != spec.dtype.name:
         raise errors.InputError(
             f"expected dtype {spec.dtype.name}, found {view.dtype}; "
@@ -53,24 +64,25 @@ def of(value: Any, spec: TensorSpec) -> View:
     return view
 
 
-def _of_array(value: Any, interface: dict[str, Any]) -> View:
-    loaded: Any = sys.modules.get("numpy")
-    if loaded is None or not isinstance(value, loaded.ndarray):
-        # A numpy scalar's interface, for one, names memory that is gone already.
+def _of_array(array: np.ndarray) -> View:
+    kind = array.dtype
+    if not (kind.isnative and array.flags.c_contiguous):
         import numpy as np
 
-        value = np.asarray(value)
-        interface = value.__array_interface__
-    if interface["strides"] is not None or interface["typestr"][0] == ">":
-        import numpy as np
+        array = np.ascontiguousarray(array, kind.newbyteorder("=")).reshape(array.shape)
+    name = _NAMES.get(array.dtype.str)
+    if name is None:
+        name = "string" if kind.kind in "OSU" else kind.name
+    return View(_address_of(array), name, array.shape, array)
 
-        native = value.dtype.newbyteorder("=")
-        value = np.ascontiguousarray(value, dtype=native).reshape(value.shape)
-        interface = value.__array_interface__
-    dtype = _TYPESTRS.get(interface["typestr"])
-    if dtype is None:
-        dtype = "string" if value.dtype.kind in "OSU" else str(value.dtype.name)
-    return View(interface["data"][0], dtype, interface["shape"], value)
+
+def _address_of(array: Any) -> int:
+    """Where the elements lie. The first way is four times as fast, for what can be written."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except (TypeError, ValueError, BufferError):
+        address: int = array.__array_interface__["data"][0]
+        return address
 
 
 def _of_buffer(value: Any, spec: TensorSpec) -> View:
@@ -111,12 +123,13 @@ def empty(dtype: str, shape: tuple[int, ...]) -> View:
     np: Any = sys.modules.get("numpy")
     if np is not None and dtype != "bfloat16":
         array = np.empty(shape, dtype)
-        return View(array.__array_interface__["data"][0], dtype, shape, array)
+        return View(_address_of(array), dtype, shape, array)
     if dtype == "bfloat16":
         import ml_dtypes
+        import numpy as np
 
         array = np.empty(shape, ml_dtypes.bfloat16)
-        return View(array.ctypes.data, dtype, shape, array)
+        return View(_address_of(array), dtype, shape, array)
     kind = dtypes.named(dtype)
     code: Any = kind.struct_code
     count = 1
@@ -138,4 +151,4 @@ def of_result(value: Any, dtype: str) -> View:
 
     wanted = elements.numpy_dtype(dtypes.named(dtype)) if dtype else None
     array = np.ascontiguousarray(value, wanted).reshape(np.shape(value))
-    return _of_array(array, array.__array_interface__)
+    return _of_array(array)
