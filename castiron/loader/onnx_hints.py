@@ -98,8 +98,8 @@ def _light_copy(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _hide_starts(nodes: Iterable[onnx.NodeProto]) -> None:
     """Let each Slice begin where nobody knows, also inside bodies.
 
-    ONNX's inference ends the whole process where a Slice meets an extent below 0, or of 0 when it
-    goes backwards. The rank, which is all that is asked, does not need where it begins.
+    ONNX's inference ends the whole process where a Slice meets an extent below 0, which broken
+    models have, or get by a Pad or a window. Ranks do not need where a Slice begins.
     """
     for node in nodes:
         if node.op_type == "Slice" and len(node.input) > 1:
@@ -125,7 +125,6 @@ def canonical_types(
     model = onnx.ModelProto(ir_version=onnx.IR_VERSION)
     model.opset_import.extend(helper.make_opsetid(*entry) for entry in opsets.items())
     model.graph.node.extend(nodes)
-    _hide_starts(node for node in model.graph.node if _may_go_backwards(node, constants))
     model.graph.input.extend(inputs)
     for name, array in constants.items():
         if array.size <= _SMALL_ELEMENTS:
@@ -133,21 +132,22 @@ def canonical_types(
         else:
             code = helper.np_dtype_to_tensor_dtype(array.dtype)
             model.graph.input.append(helper.make_tensor_value_info(name, code, array.shape))
+    careful = onnx.ModelProto()
+    careful.CopyFrom(model)
+    _hide_starts(careful.graph.node)
+    found = _full_kinds(careful)
+    is_broken = any(
+        isinstance(dim, int) and dim < 0 for _, dims in found.values() for dim in dims or ()
+    )
+    return found if is_broken else _full_kinds(model)
+
+
+def _full_kinds(model: onnx.ModelProto) -> dict[str, Kind]:
     try:
         inferred = shape_inference.infer_shapes(model, data_prop=True)
     except _GIVES_UP:
         return {}
     return {info.name: _full_kind(info.type) for info in inferred.graph.value_info}
-
-
-def _may_go_backwards(node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> bool:
-    """Whether it is a Slice without steps that are known to be positive, or has a body."""
-    if any(attr.HasField("g") for attr in node.attribute):
-        return True
-    if node.op_type != "Slice" or len(node.input) < 5:
-        return False
-    steps = constants.get(node.input[4])
-    return steps is None or bool((steps < 0).any())
 
 
 def _full_kind(kind: onnx.TypeProto) -> Kind:
