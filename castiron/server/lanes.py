@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from castiron.server import served
 
 _RETRY = settings.Retry()
+_MOST_INLINE = 8
 _numbers = itertools.count(1)
 
 
@@ -114,10 +115,14 @@ class Lanes:
         if self._is_waking:  # a run that failed at once; the loop below goes on
             return
         self._is_waking = True
+        num_inline = 0
         try:
             while (found := self._sharing.next_batch(time.monotonic_ns())) is not None:
-                _Run(self, self._of[found[0]], found[1]).begin()
+                num_inline += _Run(self, self._of[found[0]], found[1]).begin()
                 self._settle()
+                if num_inline >= _MOST_INLINE:
+                    self._loop.call_soon(self.wake)  # others of this loop have their turn first
+                    break
         finally:
             self._is_waking = False
         self._settle()
@@ -162,27 +167,46 @@ class _Run:
         self._batch = formed
         self._begun_ns = 0
 
-    def begin(self) -> None:
-        """Merge the inputs and hand them over."""
+    def begin(self) -> bool:
+        """Merge the inputs and hand them over, or run them now; whether they were run now."""
         self._begun_ns = now = time.monotonic_ns()
-        if not self._version.lane.launch(self._batch, now):
-            return
-        self._version.version.in_flight += 1
+        version = self._version
+        if not version.lane.launch(self._batch, now):
+            return False
+        version.version.in_flight += 1
+        outputs: rows.Arrays | None = None
+        error: Exception | None = None
         try:
             inputs = rows.merge([_inputs_of(part) for part in self._batch.parts])
-            self._version.instance.start(inputs, self._lanes.native, self._done)
-        except Exception as error:  # noqa: BLE001  the requests are told, whoever made it not begin
-            self._done(None, error)
+            size_bytes = sum([part.request.size_bytes for part in self._batch.parts])
+            if not version.quick.is_short(size_bytes):
+                version.instance.start(inputs, self._lanes.native, self._done)
+                return False
+            outputs = version.quick.run(size_bytes, version.instance.run, inputs)
+        except Exception as fault:  # noqa: BLE001  the requests are told, whoever made it not begin
+            error = fault
+        self._end(outputs, error, self._begun_ns, is_inline=True)
+        return True
 
     def _done(self, outputs: rows.Arrays | None, error: Exception | None) -> None:
+        # Runs of a lane follow each other: this one began when the one before had ended.
+        begun_ns = max(self._begun_ns, self._lanes.last_end_ns)
+        self._lanes.last_end_ns = time.monotonic_ns()
+        self._end(outputs, error, begun_ns, is_inline=False)
+
+    def _end(
+        self,
+        outputs: rows.Arrays | None,
+        error: Exception | None,
+        begun_ns: int,
+        *,
+        is_inline: bool,
+    ) -> None:
         now = time.monotonic_ns()
         version, parts = self._version, self._batch.parts
         version.version.in_flight -= 1
-        begun_ns = max(self._begun_ns, self._lanes.last_end_ns)
-        self._lanes.last_end_ns = now
         if error is None:
-            assert outputs is not None
-            version.count_run(self._batch, begun_ns, now)
+            version.count_run(self._batch, begun_ns, now, is_inline=is_inline)
         given_up = [part.request for part in parts if part.request.outcome]
         version.lane.finished(self._batch, self._outcome(outputs, error), now)
         for asked in given_up:

@@ -142,13 +142,13 @@ class Served:
         self.meters.compute.observe(time_ns / 1e9)
         return outputs
 
-    def count_run(self, formed: batch.Batch, begun_ns: int, now: int) -> None:
+    def count_run(self, formed: batch.Batch, begun_ns: int, now: int, *, is_inline: bool) -> None:
         """A run went through."""
         parts = formed.parts
         time_ns = now - begun_ns
         self.meters.count_batch(formed.rows, time_ns)
-        size_bytes = sum(part.request.size_bytes for part in parts)
-        self.quick.observe_lane(size_bytes, time_ns)
+        if not is_inline:
+            self.quick.observe_lane(sum([part.request.size_bytes for part in parts]), time_ns)
         for part in parts:
             asked = part.request
             if not asked.outcome and part.begin == 0:
