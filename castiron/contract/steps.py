@@ -167,7 +167,8 @@ class Labels:
     """Or the names themselves."""
 
     metadata: str = ""
-    """Or the key of the model's metadata that holds them, one in each line."""
+    """Or the key of the model's metadata that holds them: one in each line, or written as
+    ``{0: 'cat', 1: 'dog'}``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,9 @@ class BoxLabels:
 
     names: tuple[str, ...] = ()
     """Or the names themselves."""
+
+    metadata: str = ""
+    """Or the key of the model's metadata that holds them, as ``Labels`` has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ No name leads out of the folder. Everything wrong is a ContractError at load, no
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,9 +46,20 @@ class Folder:
             if key not in self.metadata:
                 known = ", ".join(sorted(self.metadata)) or "none"
                 raise _wrong("metadata", f"the model has no {key!r}; it has {known}")
-            return _lines(self.metadata[key])
+            return _listed(self.metadata[key], key)
         given = step.characters if isinstance(step, steps.CtcText) else step.names
         return tuple(given)
+
+
+def _listed(text: str, key: str) -> tuple[str, ...]:
+    """Lines, or what exporters of detectors write: a Python dict of numbers from 0 to names."""
+    if not text.startswith("{"):
+        return _lines(text)
+    try:
+        found = ast.literal_eval(text)
+        return tuple(str(found[index]) for index in range(len(found)))
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
+        raise _wrong("metadata", f"expected names by number in {key!r}, found {text[:60]!r}") from None
 
 
 def _lines(text: str) -> tuple[str, ...]:
