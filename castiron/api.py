@@ -38,18 +38,28 @@ class _Process:
     """What all instances of this process share; made on first use."""
 
     def __init__(self) -> None:
+        import _thread
+
         self._devices: dict[int, Device] = {}
+        self._lock = _thread.allocate_lock()
 
     def device(self, threads: int | None) -> Device:
-        from castiron.runtime import budget, instance, pool, team
+        """The device with that many threads, from any thread; all devices share one pool."""
+        from castiron.runtime import budget
 
         count = budget.cpu_budget(threads).cpus
-        if count not in self._devices:
-            known = next(iter(self._devices.values()), None)
-            memory = known.pool if known else pool.Pool()
-            shared = team.Shared().team if count > 1 else None
-            self._devices[count] = instance.Device(memory, count, shared)
-        return self._devices[count]
+        with self._lock:
+            if count not in self._devices:
+                self._devices[count] = self._new_device(count)
+            return self._devices[count]
+
+    def _new_device(self, count: int) -> Device:
+        from castiron.runtime import instance, pool, team
+
+        known = next(iter(self._devices.values()), None)
+        memory = known.pool if known else pool.Pool()
+        shared = team.Shared().team if count > 1 else None
+        return instance.Device(memory, count, shared)
 
 
 _process = _Process()

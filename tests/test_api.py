@@ -142,6 +142,22 @@ def test_all_instances_share_one_pool_and_one_device_for_each_number_of_threads(
     assert (one.threads, two.threads) == (1, 2)
 
 
+def test_models_loaded_by_many_threads_at_once_share_one_team(tmp_path: pathlib.Path) -> None:
+    path = castiron.build(built.network(), tmp_path / "m.cast")
+    code = """
+import concurrent.futures, pathlib, sys
+import castiron
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    loaded = list(pool.map(lambda _: castiron.load(sys.argv[1], threads=2), range(16)))
+assert len({instance._team for instance in loaded}) == 1
+assert len({id(instance._device) for instance in loaded}) == 1
+names = [p.read_text().strip() for p in pathlib.Path("/proc/self/task").glob("*/comm")]
+ours = [name for name in names if name.startswith("castiron-")]
+assert len(ours) == loaded[0]._threads - 1, names
+"""
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
+
+
 def test_verify_finds_a_changed_weight(tmp_path: pathlib.Path) -> None:
     path = pathlib.Path(castiron.build(built.network(), tmp_path / "m.cast"))
     castiron.verify(path)

@@ -7,6 +7,7 @@ that is word CTX_THREADS of each run, and it runs nothing by itself.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import os
@@ -135,13 +136,15 @@ def _entry(enter: Callable[[int, int], None], block: int, index: int) -> Callabl
 class Shared:
     """The one team of a process: made at the first call, then given to every model."""
 
-    __slots__ = ("_team",)
+    __slots__ = ("_lock", "_team")
 
     def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
         self._team: Team | None = None
 
     def team(self, code: Mapping[str, int], threads: int) -> Team:
         """Return the process's team; `threads` counts for the first caller and after a fork."""
-        if self._team is None or not self._team.address:
-            self._team = Team(code, threads)
-        return self._team
+        with self._lock:
+            if self._team is None or not self._team.address:
+                self._team = Team(code, threads)
+            return self._team
