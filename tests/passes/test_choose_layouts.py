@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import numpy as np
 import pytest
 
 from castiron.compiler.passes.choose_layouts import choose_layouts, regroup
+from castiron.compiler.passes.fuse_elementwise import fuse_elementwise
 from castiron.graph.graph import Graph
 from castiron.tensor import dim as dims
 from tests.passes import read
@@ -201,3 +204,76 @@ def test_one_value_in_two_layouts_is_stored_twice_at_most() -> None:
     lines = moved(read.canonical(b, b.add("Add", left, right), b.add("Exp", x)))
     assert sum("Transpose(x)" in line for line in lines) == 1
     assert not any(":0231'" in line for line in lines)
+
+
+def _between_convolutions(op: str, more: list[Any], attrs: dict[str, Any]) -> Graph:
+    """The op on the result of a convolution, and a convolution on its result where it fits."""
+    b = Builder()
+    x = read.conv(b, b.input("x", (2, 4, 6, 8)), (4, 4))
+    others = [item if isinstance(item, str) else b.constant(item, item.dtype.name) for item in more]
+    y = b.add(op, x, *others, **attrs)
+    return read.canonical(b, y, b.add("Neg", y))
+
+
+F = np.float32
+OPS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("MaxPool", [], {"kernel_shape": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}),
+    ("AveragePool", [], {"kernel_shape": (3, 3), "pads": (1,) * 4, "count_include_pad": 1}),
+    ("LpPool", [], {"kernel_shape": (2, 2), "p": 2}),
+    ("LRN", [], {"size": 3}),
+    ("Resize", ["", np.array([1, 1, 2, 3], F)], {"mode": "linear"}),
+    ("Resize", ["", "", np.array([2, 4, 3, 5])], {"mode": "nearest"}),
+    ("ConvTranspose", [np.ones((4, 3, 2, 2), F)], {"kernel_shape": (2, 2), "strides": (2, 2)}),
+    ("LogSoftmax", [], {"axis": 1}),
+    ("Hardmax", [], {"axis": 2}),
+    ("CumSum", [np.array(1)], {}),
+    ("Gather", [np.array([2, 0])], {"axis": 1}),
+    ("Expand", [np.array([3, 1, 4, 1, 1])], {}),
+    ("Tile", [np.array([1, 2, 1, 2])], {}),
+    ("Transpose", [], {"perm": (3, 1, 0, 2)}),
+    ("Squeeze", [], {}),
+    ("Unsqueeze", [np.array([0, 3])], {}),
+    ("Flatten", [], {"axis": 2}),
+    ("Reshape", [np.array([2, 2, 2, 48])], {}),
+    ("Reshape", [np.array([8, -1])], {}),
+    ("Reshape", [np.array([2, 4, 48])], {}),
+    ("Reshape", [np.array([1, 2, 4, 1, 6, 8])], {}),
+    ("DepthToSpace", [], {"blocksize": 2, "mode": "DCR"}),
+    ("SpaceToDepth", [], {"blocksize": 2}),
+    ("InstanceNormalization", [np.ones(4, F), np.ones(4, F)], {}),
+    ("ArgMax", [], {"axis": 1, "keepdims": 0}),
+    ("ReduceL2", [np.array([1, 3])], {"keepdims": 0}),
+    ("Slice", [np.array([1, 2]), np.array([4, 0]), np.array([1, -1]), np.array([1, -1])], {}),
+    ("Pad", [np.array([0, 1, 2, 0, 1, 0, 0, 1]), np.array(3, F)], {"mode": "constant"}),
+    ("Pad", [np.array([0, 0, 2, 1, 0, 0, 1, 2])], {"mode": "reflect"}),
+    ("Mul", [np.arange(8, dtype=F)], {}),
+    ("Mul", [np.arange(24, dtype=F).reshape(4, 6, 1)], {}),
+    ("Mul", [np.arange(48, dtype=F).reshape(2, 4, 6, 1)], {}),
+    ("Add", [np.ones((3, 1, 1, 1, 1), F)], {}),
+    ("PRelu", [np.arange(4, dtype=F).reshape(4, 1, 1)], {}),
+    ("GatherElements", [np.zeros((2, 4, 6, 3), np.int64)], {"axis": 3}),
+]
+
+
+@pytest.mark.parametrize(
+    "op, more, attrs", OPS, ids=lambda item: item if isinstance(item, str) else ""
+)
+def test_any_op_computes_the_same_on_what_a_convolution_left(
+    op: str, more: list[Any], attrs: dict[str, Any]
+) -> None:
+    graph = _between_convolutions(op, more, attrs)
+    after = choose_layouts(graph)
+    read.assert_same(graph, after)
+    read.assert_same(graph, fuse_elementwise(after))
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_signals_of_one_axis_run_channels_last_too(kernel: int) -> None:
+    b = Builder()
+    x = b.input("x", ("n", 4, "t"))
+    weights = b.constant(read.normal(5, 4, kernel))
+    y = b.add("Conv", x, weights, kernel_shape=(kernel,), pads=(0, 0), strides=(1,))
+    graph = read.canonical(b, b.add("Sigmoid", y))
+    after = choose_layouts(graph)
+    read.assert_same(graph, after, n=2, t=7)
+    assert [node.attr("layout") for node in after.nodes if node.op == "Conv"] == ["NHWC"]
