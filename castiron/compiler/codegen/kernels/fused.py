@@ -23,7 +23,7 @@ from castiron.tensor import dtype as dtypes
 # Every op that this file lowers; in practice passes have made them all into ``Fused``.
 OPS = (
     *elementwise.UNARY, *elementwise.ARITHMETIC, *elementwise.COMPARISONS, *elementwise.LOGIC,
-    "Where", "Cast", "CastLike", "Clip", "IsNaN", "IsInf", "Dropout", "Fused",
+    "Where", "Cast", "CastLike", "Clip", "IsNaN", "IsInf", "PRelu", "Dropout", "Fused",
 )  # fmt: skip
 
 _UNIT_ELEMENTS = 8192
