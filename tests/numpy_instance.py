@@ -126,6 +126,14 @@ def _fragile(inputs: Arrays) -> dict[str, np.ndarray]:
     return {"y": inputs["x"] * 2}
 
 
+def _picky(inputs: Arrays) -> dict[str, np.ndarray]:
+    """Every row is doubled after a while that does not depend on their number; -1 fails."""
+    time.sleep(0.05)
+    if (inputs["x"] == -1).any():
+        raise ZeroDivisionError("the model divides by zero here")
+    return {"y": inputs["x"] * 2}
+
+
 def _identity_of_all() -> NumpyInstance:
     names: dict[str, tuple[str, Dims]] = {kind.name: (kind.name, ("n",)) for kind in dtypes.ALL}
     outputs = {f"{name}_out": value for name, value in names.items()}
@@ -162,6 +170,13 @@ def models() -> dict[str, NumpyInstance]:
         ),
         NumpyInstance("slow", {"seconds": (f32, (1,))}, {"slept": (f32, (1,))}, _slow),
         NumpyInstance("fragile", {"x": (f32, ("n",))}, {"y": (f32, ("n",))}, _fragile),
+        NumpyInstance("picky", {"x": (f32, ("rows", 1))}, {"y": (f32, ("rows", 1))}, _picky),
+        NumpyInstance(
+            "mixing",
+            {"x": (f32, ("rows", 2))},
+            {"y": (f32, ("rows", 2))},
+            lambda x: {"y": x["x"] - x["x"].mean(axis=0)},
+        ),
         _identity_of_all(),
         *_identities(),
     ]

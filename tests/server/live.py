@@ -41,6 +41,11 @@ class Server:
         line = self.process.stdout.readline().decode()
         assert line.startswith("serving on http://127.0.0.1:"), (line, self.log())
         self.port = int(line.rsplit(":", 1)[1])
+        self.grpc_port = 0
+        if "grpc_port" in settings:
+            line = self.process.stdout.readline().decode()
+            assert line.startswith("serving on grpc://127.0.0.1:"), (line, self.log())
+            self.grpc_port = int(line.rsplit(":", 1)[1])
 
     def log(self) -> str:
         """What it wrote to its error stream."""
