@@ -105,12 +105,13 @@ class UrlSource:
         self._next_s = 0.0
         self._backoff_s = _MIN_PAUSE_S
         self._num_waiting = 0
+        self._now = time.monotonic
         self.keys = keys.KeySet()
         self.is_known = False
 
     def tick(self) -> None:
         """Ask if it is time."""
-        if time.monotonic() >= self._next_s:
+        if self._now() >= self._next_s:
             self._begin()
 
     async def look(self) -> None:
@@ -121,7 +122,7 @@ class UrlSource:
         try:
             if self._task is not None and not self._task.done():
                 await asyncio.wait({self._task})
-            pause_s = self._begun_s + _MIN_PAUSE_S - time.monotonic()
+            pause_s = self._begun_s + _MIN_PAUSE_S - self._now()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
             await asyncio.wait({self._begin()})
@@ -136,7 +137,7 @@ class UrlSource:
     def _begin(self) -> asyncio.Task[None]:
         """The fetch that is under way, a new one if there is none."""
         if self._task is None or self._task.done():
-            self._begun_s = time.monotonic()
+            self._begun_s = self._now()
             self._next_s = self._begun_s + self._refresh_s
             self._task = asyncio.create_task(self._fetch())
         return self._task
@@ -146,7 +147,7 @@ class UrlSource:
             found = keys.parse(await fetch.get(self._address, keys.MAX_SET_BYTES))
         except (OSError, fetch.FetchFault, keys.KeyFault) as fault:
             pause_s = self._backoff_s * random.uniform(0.8, 1.2)
-            self._next_s = time.monotonic() + min(pause_s, self._refresh_s)
+            self._next_s = self._now() + min(pause_s, self._refresh_s)
             self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
             log.error("%s: no keys, asked again in %.1f s: %s",  # noqa: TRY400  it says all
                       self._address, pause_s, _said(fault))  # fmt: skip
