@@ -28,6 +28,7 @@ from castiron.server.steps import faults, message
 log = logging.getLogger("castiron.server")
 
 _START_S = 60.0
+_DYING_S = 0.3  # a process that closed its socket is on its way out
 _numbers = itertools.count(1)
 
 
@@ -300,7 +301,7 @@ class _Process:
         self._socket.close()
         if is_dying:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.popen.wait(0.05)
+                self.popen.wait(_DYING_S)
         self.popen.kill()
         self.popen.wait()
         self._inbox.close()

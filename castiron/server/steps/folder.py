@@ -59,7 +59,9 @@ def _listed(text: str, key: str) -> tuple[str, ...]:
         found = ast.literal_eval(text)
         return tuple(str(found[index]) for index in range(len(found)))
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
-        raise _wrong("metadata", f"expected names by number in {key!r}, found {text[:60]!r}") from None
+        raise _wrong(
+            "metadata", f"expected names by number in {key!r}, found {text[:60]!r}"
+        ) from None
 
 
 def _lines(text: str) -> tuple[str, ...]:

@@ -103,8 +103,11 @@ def _placed(fault: errors.InputError, name: str) -> errors.InputError:
     """The same fault at the entry's path."""
     if fault.path == name or fault.path.startswith((f"{name}.", f"{name}[")):
         return fault
-    text = str(fault).removeprefix(f"{fault.path}: ") if fault.path else str(fault)
-    return type(fault)(text, f"{name}{fault.path}")
+    return type(fault)(_text(fault), f"{name}{fault.path}")
+
+
+def _text(fault: errors.InputError) -> str:
+    return str(fault).removeprefix(f"{fault.path}: ") if fault.path else str(fault)
 
 
 def cast(array: np.ndarray, tensor: model.Tensor) -> np.ndarray:
@@ -167,12 +170,20 @@ def _text_array(entry: model.Entry, value: Any, tensor: model.Tensor) -> np.ndar
 
 
 def _number_array(entry: model.Entry, value: Any, tensor: model.Tensor) -> np.ndarray:
-    return _filled(_typed([value], (1,), tensor, entry.name), tensor)
+    try:
+        return _filled(_typed([value], (1,), tensor, ""), tensor)
+    except errors.InputError as fault:
+        raise errors.InputError(_text(fault), entry.name) from None
 
 
 def _table_array(entry: model.Entry, value: Any, tensor: model.Tensor) -> np.ndarray:
     shape = (len(value), len(entry.columns))
-    found = _typed(value or [], shape, tensor, entry.name)
+    flat = [item for row in value for item in row]
+    try:
+        found = _typed(flat, shape, tensor, "")
+    except errors.InputError as fault:
+        row, column = divmod(int(fault.path.strip("[]") or 0), len(entry.columns))
+        raise errors.InputError(_text(fault), f"{entry.name}[{row}][{column}]") from None
     return found.reshape((1,) * (len(tensor.shape) - 2) + shape)
 
 

@@ -48,7 +48,7 @@ class Pipeline:
             given = self.before(dict(values))
         except ValueError as fault:
             raise errors.InputError(f"{self._file} refused the request: {fault}") from None
-        except Exception as fault:  # noqa: BLE001  the user's code may raise anything
+        except BaseException as fault:  # noqa: BLE001  also a sys.exit
             raise self._failed("before", fault) from None
         if not isinstance(given, Mapping) or given.keys() != self._tensors.keys():
             found = sorted(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
@@ -76,10 +76,10 @@ class Pipeline:
         assert self.after is not None
         try:
             return self.after(dict(tensors))
-        except Exception as fault:  # noqa: BLE001  the user's code may raise anything
+        except BaseException as fault:  # noqa: BLE001  also a sys.exit
             raise self._failed("after", fault) from None
 
-    def _failed(self, where: str, fault: Exception) -> faults.PipelineError:
+    def _failed(self, where: str, fault: BaseException) -> faults.PipelineError:
         return faults.PipelineError(f"{self._file}: {where}: {type(fault).__name__}: {fault}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,10 @@ from castiron import errors
 from castiron.contract import steps
 from castiron.server.steps import boxes
 from castiron.server.steps.place import Place
+
+
+def f32(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
 
 
 def overlap(one: np.ndarray, other: np.ndarray) -> float:
@@ -57,7 +63,7 @@ def test_exactly_the_boxes_of_the_definition_are_kept(
 
 
 def test_numbers_may_stand_along_another_axis_with_centres_and_objectness() -> None:
-    row = np.float32([[10, 20, 4, 6, 0.5, 0.2, 0.8]])
+    row = f32([[10, 20, 4, 6, 0.5, 0.2, 0.8]])
     step = steps.Nms(form="cxcywh", has_objectness=True, axis=1, min_score=0.3)
     (found,) = boxes.suppress(row.T[None], step, None)
     assert found == {"box": [8, 17, 12, 23], "index": 1, "score": pytest.approx(0.4)}
@@ -65,7 +71,7 @@ def test_numbers_may_stand_along_another_axis_with_centres_and_objectness() -> N
 
 def test_boxes_go_back_to_the_clients_picture_and_end_at_its_edges() -> None:
     place = Place(200, 100, 0.5, 0.5, 0, 25)
-    row = np.float32([[[10, 35, 120, 60, 0.9]]])
+    row = f32([[[10, 35, 120, 60, 0.9]]])
     (found,) = boxes.suppress(row, steps.Nms(), place)
     assert found["box"] == [20, 20, 200, 70]
 
@@ -76,7 +82,7 @@ def test_scores_that_are_no_numbers_find_nothing() -> None:
 
 
 def test_a_thousand_overlapping_boxes_take_milliseconds() -> None:
-    rows = np.tile(np.float32([0, 0, 9, 9, 0.9]), (8400, 1))
+    rows = np.tile(f32([0, 0, 9, 9, 0.9]), (8400, 1))
     assert len(boxes.suppress(rows[None], steps.Nms(), None)) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,10 @@ from hypothesis import strategies as st
 from castiron import errors
 from castiron.contract import steps
 from castiron.server.steps import ctc
+
+
+def f32(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
 
 
 def scores(classes: list[int], count: int) -> np.ndarray:
@@ -39,7 +44,7 @@ def test_text_is_what_the_definition_says(classes: list[int]) -> None:
 
 
 def test_the_score_is_the_mean_of_what_was_kept() -> None:
-    table = np.float32([[[0.1, 0.9], [0.4, 0.6], [0.8, 0.2], [0.3, 0.7]]])
+    table = f32([[[0.1, 0.9], [0.4, 0.6], [0.8, 0.2], [0.3, 0.7]]])
     assert ctc.score(table, steps.CtcScore()).item() == pytest.approx((0.9 + 0.7) / 2)
     assert ctc.score(scores([0, 0], 3), steps.CtcScore()).item() == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,10 @@ from zoo import pictures
 
 FORMATS = ("jpeg", "png", "webp", "bmp", "gif")
 LINE = Image.fromarray(pictures.text_line("castiron"))
+
+
+def f32(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
 
 
 def decode(data: bytes, mode: str = "RGB", max_pixels: int = 1_000_000) -> picture.Picture:
@@ -83,7 +88,7 @@ def test_normalising_is_what_is_usual_for_nets() -> None:
     np.testing.assert_allclose(found, pictures.planes([pixels], mean, std), atol=1e-6)
     whole = steps.Normalise(scale=1.0, mean=(1.0, 2.0, 3.0), layout="NHWC")
     last = picture.normalise(shown(Image.fromarray(pixels)), whole)
-    np.testing.assert_array_equal(last[0], pixels - np.float32([1, 2, 3]))
+    np.testing.assert_array_equal(last[0], pixels - f32([1, 2, 3]))
 
 
 def test_stretching_keeps_no_proportions_and_its_own_size_changes_nothing() -> None:

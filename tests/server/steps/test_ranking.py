@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,10 @@ from castiron.contract import steps
 from castiron.server.steps import ranking
 
 NUMBERS = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=20)
+
+
+def f32(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
 
 
 @given(NUMBERS)
@@ -32,7 +38,7 @@ def test_sigmoid_never_overflows(numbers: list[float]) -> None:
 
 
 def test_the_best_come_first_and_of_equal_ones_the_earlier() -> None:
-    scores = np.float32([[0.1, 0.5, 0.5, np.nan, 0.9]])
+    scores = f32([[0.1, 0.5, 0.5, np.nan, 0.9]])
     found = ranking.top_k(scores, steps.TopK(3))
     assert [each["index"] for each in found] == [4, 1, 2]
     assert [each["index"] for each in ranking.top_k(scores, steps.TopK(9, 0.4))] == [4, 1, 2]
@@ -40,7 +46,7 @@ def test_the_best_come_first_and_of_equal_ones_the_earlier() -> None:
 
 
 def test_names_are_given_as_far_as_they_go() -> None:
-    found = ranking.top_k(np.float32([3, 2, 1]), steps.TopK(3))
+    found = ranking.top_k(f32([3, 2, 1]), steps.TopK(3))
     named = ranking.named(found, ("a", "b"))
     assert [each.get("label") for each in named] == ["a", "b", None]
     assert ranking.joined(named, steps.JoinText(", ")) == "a, b, 2"
