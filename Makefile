@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 RUN := $(BIN)/python
 
-.PHONY: help install check format test demo serve bench behaviour docs realmodels backend fuzz \
+.PHONY: help install check format test demo serve bench behaviour docs realmodels backend fuzz telemetry \
 	clients slow clean
 
 help:
@@ -18,7 +18,7 @@ help:
 	@echo "make behaviour what we and other servers do when calls go wrong, one table"
 	@echo "make docs         check the links of the documentation and the calls it names"
 	@echo "make format       let the formatter have its way"
-	@echo "slow suites: make realmodels, make backend, make fuzz, make clients; make slow runs all of them"
+	@echo "slow suites: make realmodels, make backend, make fuzz, make clients, make telemetry; make slow runs all of them"
 
 install: $(STAMP)
 
@@ -61,7 +61,12 @@ clients: install
 	npm ci --prefix tests/contract/client --no-audit --no-fund
 	$(RUN) -m pytest -m slow tests/contract
 
-slow: realmodels backend fuzz clients
+telemetry: install
+	command -v prometheus promtool || \
+	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends prometheus; }
+	$(RUN) -m pytest -m "" tests/telemetry
+
+slow: realmodels backend fuzz clients telemetry
 
 demo: install
 	$(RUN) -m examples.demo

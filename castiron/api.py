@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from castiron.runtime.pool import Usage
     from castiron.server.security.settings import Settings as SecuritySettings
     from castiron.server.settings import Settings
+    from castiron.telemetry.watched import Watched
     from castiron.tensor.signature import Signature
 
     Path = str | os.PathLike[str]
@@ -160,6 +161,62 @@ def contract(path: Path) -> Contract:
         if (found := document.beside(place)) is not None:
             return document.load(found)
     return derive.derive(*describe(model), document.name_of(path))
+
+
+def dashboard(models_dir: Path) -> dict[str, str]:
+    """Grafana dashboards and Prometheus alert rules for a folder of models, by file name.
+
+    Limits are what each model's contract says; a model without one is watched for failures and
+    refusals alone. Raises ContractError, and CastironError when the folder is missing.
+    """
+    import json
+    import pathlib
+
+    from castiron import errors
+    from castiron.telemetry import boards, rules, yaml_text
+
+    folder = pathlib.Path(models_dir)
+    if not folder.is_dir():
+        raise errors.CastironError(f"expected a folder of models, found none at {folder}")
+    found = sorted(each for each in folder.iterdir() if each.is_dir() and each.name[0] != ".")
+    models = [_watched(each) for each in found]
+    texts = {
+        name: json.dumps(board, indent=1) + "\n" for name, board in boards.files(models).items()
+    }
+    texts[rules.RULES_FILE] = yaml_text.text(rules.document(models))
+    texts[rules.TESTS_FILE] = yaml_text.text(rules.tests(models))
+    return texts
+
+
+def _watched(folder: pathlib.Path) -> Watched:
+    """What is declared about the highest version of a model; nothing is built for it."""
+    from castiron.contract import document
+    from castiron.contract import model as contracts
+    from castiron.telemetry import watched
+
+    declared = contracts.Contract(folder.name)
+    numbers = [int(each.name) for each in folder.iterdir() if each.name.isdecimal()]
+    version = folder / str(max(numbers)) if numbers else folder
+    for place in (version, *document.models_in(version), folder):
+        if (beside := document.beside(place)) is not None:
+            declared = document.load(beside)
+            break
+    else:
+        for file in version.glob("*.cast"):
+            if text := describe(file)[1].get(document.METADATA_KEY):
+                declared = document.parse(text, f"the contract inside {file}")
+    alerts, sla = declared.alerts, declared.sla
+    p99_ms = alerts.p99_ms or sla.p99_ms
+    spare = None if sla.availability is None else 1 - sla.availability
+    return watched.Watched(
+        model=folder.name,
+        p99_s=None if p99_ms is None else p99_ms / 1e3,
+        error_share=alerts.error_share or spare or 0.01,
+        refused_share=alerts.refused_share or 0.05,
+        queue_share=alerts.queue_share or 0.8,
+        throughput_per_s=sla.throughput_per_s,
+        window_s=alerts.window_s,
+    )
 
 
 def _output_path(source: Any, out: Path | None) -> str:

@@ -19,6 +19,7 @@ COMMANDS = (
     "contract",
     "run",
     "serve",
+    "dashboard",
     "inspect",
     "profile",
     "bench",

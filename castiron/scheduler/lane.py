@@ -21,8 +21,8 @@ class Lane:
 
     __slots__ = (
         "_batches", "_hold_ns", "_last_end_ns", "_settings", "_settled", "_timers",
-        "_waiting", "costs", "held", "held_bytes", "held_rows", "is_closed", "is_merging", "limit",
-        "shedder",
+        "_waiting", "costs", "held", "held_bytes", "held_rows", "high_water", "is_closed",
+        "is_merging", "limit", "shedder",
     )  # fmt: skip
 
     def __init__(self, given: settings.Lane) -> None:
@@ -39,6 +39,7 @@ class Lane:
         self.costs = estimate.Estimate()
         self.held_rows = 0
         self.held_bytes = 0
+        self.high_water = 0  # the most requests ever held at once
         self.is_closed = False
         self.is_merging = True
 
@@ -116,6 +117,7 @@ class Lane:
         if not self._batches and not self._waiting:
             self._hold_ns = 0
         self.held[asked.id] = asked
+        self.high_water = max(self.high_water, len(self.held))
         self.held_rows += asked.rows
         self.held_bytes += asked.size_bytes
         self._waiting.add(Part(asked, 0, asked.rows), now)

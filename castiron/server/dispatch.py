@@ -21,7 +21,6 @@ from castiron.scheduler import breaker, rate, request
 from castiron.server import application, inference, lanes, meters, served, status
 from castiron.server import body as bodies
 from castiron.server import call as calls
-from castiron.server import inference, lanes, meters, served, status
 from castiron.server import settings as server_settings
 
 if TYPE_CHECKING:
@@ -131,6 +130,7 @@ class Dispatcher:
             answer = await self._run(call, version, asked, place, now)
             answer = await call.finish(answer, version)
             outcome = status.OK
+            counted.latency.observe((time.monotonic_ns() - now) / 1e9)
             return answer
         except asyncio.CancelledError:
             outcome = call.cancelled_outcome
@@ -266,6 +266,8 @@ async def _until_empty(gone: served.Served) -> None:
 def _gauges(made: served.Served) -> dict[str, Any]:
     return {
         "lane_waiting": lambda: made.lane.num_waiting,
+        "lane_fill_ratio": lambda: made.lane.fill,
+        "lane_high_water": lambda: made.lane.high_water,
         "lane_running": lambda: made.lane.num_running,
         "lane_batch_limit_rows": lambda: made.lane.limit.rows,
         "lane_shut_classes": lambda: made.lane.shedder.num_shut,

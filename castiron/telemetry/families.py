@@ -6,6 +6,8 @@ record with ``Metrics.family``; dashboards and alert rules take their names from
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from castiron.telemetry.metrics import LATENCY_BOUNDS_S, Counter, Declared, Gauge, Histogram
 
 STAGES = ("read", "parse", "queue", "batch", "compute", "render")
@@ -68,6 +70,20 @@ BUILD = Declared(Gauge, "castiron_build_info", "Always 1.", ("version",), merge=
 LANES = {
     "lane_waiting": Declared(
         Gauge, "castiron_lane_waiting", "Requests that wait in the lane.", _VERSION
+    ),
+    "lane_fill_ratio": Declared(
+        Gauge,
+        "castiron_lane_fill_ratio",
+        "How full the lane is: what it holds as a share of its tightest bound.",
+        _VERSION,
+        merge="max",
+    ),
+    "lane_high_water": Declared(
+        Gauge,
+        "castiron_lane_high_water",
+        "Requests that the lane held at once at most, so far.",
+        _VERSION,
+        merge="max",
     ),
     "lane_running": Declared(Gauge, "castiron_lane_running", "Batches under way.", _VERSION),
     "lane_batch_limit_rows": Declared(
@@ -155,7 +171,9 @@ UNSHARED = Declared(
     "Children of families for which the file that workers share had no room.",
 )
 
-ALL: tuple[Declared[Counter] | Declared[Gauge] | Declared[Histogram], ...] = (
+AnyDeclared: TypeAlias = Declared[Counter] | Declared[Gauge] | Declared[Histogram]
+
+ALL: tuple[AnyDeclared, ...] = (
     ACCEPTED, ENDED, REFUSED, IN_FLIGHT, LATENCY, STAGE, RUNS, ROWS, BATCH_ROWS, WASTED, BUSY,
     REFUSED_HEADS, DIRECT_BODIES, READY, BUILD, *LANES.values(), *POOL.values(), RESTARTS,
     WORKERS, SWAP, SPANS, UNSHARED,
