@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from castiron import errors
 from castiron.server import probe, rows
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import signature
@@ -83,7 +84,7 @@ def test_rows_that_depend_on_each_other_are_found_out(name: str, *, verdict: boo
 
 def test_a_model_that_takes_none_of_our_inputs_is_not_trusted() -> None:
     def refuse(inputs: Any) -> Any:
-        raise numpy_instance.errors.InputError("needs 17", "inputs.x")
+        raise errors.InputError("needs 17", "inputs.x")
 
     odd = numpy_instance.NumpyInstance(
         "odd", {"x": ("float32", ("n", "w"))}, {"y": ("float32", ("n",))}, refuse
