@@ -50,7 +50,7 @@ GRID = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
         np.ma.array(GRID),
         np.array([], np.float32),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_any_array_is_seen_as_row_major_numbers(value: Any) -> None:
     found = seen(value, "float32")
@@ -100,7 +100,7 @@ def test_bfloat16_arrays_are_known() -> None:
         (memoryview(b"").cast("f"), "float32", []),
         (memoryview(bytearray(4)).cast("f", ()), "float32", 0.0),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_buffers_are_seen_with_their_own_size_of_numbers(
     value: Any, dtype: str, expected: Any
@@ -121,7 +121,7 @@ def test_buffers_are_seen_with_their_own_size_of_numbers(
         (memoryview(b"ab").cast("c"), "found c"),
         ((ctypes.c_float.__ctype_be__ * 2)(), "found >f"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_tensor_of_the_dtype_is_refused(value: Any, message: str) -> None:
     with pytest.raises(errors.InputError, match=message) as caught:
