@@ -59,18 +59,20 @@ def _served(models_dir: pathlib.Path, x: np.ndarray) -> tuple[list[int], list[fl
     """What a server of the folder answers; it ends with 0 when it is told to stop."""
     command = [sys.executable, "-m", "castiron", "serve", str(models_dir), "--port", "0"]
     cache = str(models_dir.parent / "cache")
-    log = (models_dir.parent / "log").open("w")
+    path = models_dir.parent / "log"
     with (
-        log,
+        path.open("w") as log,
         subprocess.Popen(
             [*command, "--cache-dir", cache], stdout=subprocess.PIPE, stderr=log
         ) as server,
     ):
-        assert server.stdout is not None
-        line = server.stdout.readline().decode()
-        assert line.startswith("serving on http://127.0.0.1:"), line
-        answer = _ask(int(line.rsplit(":", 1)[1]), x)
-        server.send_signal(signal.SIGTERM)
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline().decode()
+            assert line.startswith("serving on http://127.0.0.1:"), path.read_text()
+            answer = _ask(int(line.rsplit(":", 1)[1]), x)
+        finally:
+            server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=20) == 0
     (output,) = answer["outputs"]
     assert (output["name"], output["datatype"]) == ("y", "FP32")

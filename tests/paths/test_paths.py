@@ -77,8 +77,10 @@ def test_the_serve_path_is_as_written(model: pathlib.Path, tmp_path: pathlib.Pat
     each = listed("Then for each request", "")
     words = ("serve", str(model), "--port", "0", "--cache-dir", str(tmp_path), "--threads", "1")
     command = recorder(once + each, tmp_path / "calls", *words)
-    log = (tmp_path / "log").open("w")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=ROOT) as server:
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=ROOT) as server,
+    ):
         try:
             assert server.stdout is not None
             line = server.stdout.readline().decode()
@@ -87,7 +89,6 @@ def test_the_serve_path_is_as_written(model: pathlib.Path, tmp_path: pathlib.Pat
         finally:
             server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=30) == 0
-    log.close()
     calls = (tmp_path / "calls").read_text().splitlines()
     assert_in_order(once, calls)
     assert_in_order(each, _last_request(calls))
