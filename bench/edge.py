@@ -126,10 +126,12 @@ def latencies_us(port: int, text: bytes, seconds: float) -> tuple[float, float]:
     return parts[49], parts[98]
 
 
-def rate(process: int, port: int, text: bytes, seconds: float) -> tuple[float, float]:
+def rate(
+    process: int, port: int, text: bytes, seconds: float, connections: int = CONNECTIONS
+) -> tuple[float, float]:
     """Answers a second over all connections, and the server's CPU time for each, in us."""
     selector = selectors.DefaultSelector()
-    clients = [Client(port, text) for _ in range(CONNECTIONS)]
+    clients = [Client(port, text) for _ in range(connections)]
     for client in clients:
         selector.register(client.socket, selectors.EVENT_READ, client)
         client.send()
