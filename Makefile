@@ -24,7 +24,7 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[server,test,bench]'
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[server,steps,test,bench]'
 	touch $(STAMP)
 
 check: install

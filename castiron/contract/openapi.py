@@ -18,7 +18,7 @@ _INFER_CODES = (*_MODEL_CODES, 411, 413, 415, 429, 504)
 _SAID = {
     400: "The body, a value, a shape, or the HTTP itself is wrong; the text begins with its path.",
     401: "This server wants a token, and this request has none that is good.",
-    403: "The token does not allow this.",
+    403: "The token does not allow this, or the operator does not allow pipelines.",
     404: "No such model or version.",
     408: "The request came too slowly.",
     411: "The body has no length.",
@@ -77,6 +77,8 @@ def _model_paths(contract: model.Contract) -> Json:
             f"{path}/stats": {"get": _get(f"statistics{suffix}", "Statistics", _MODEL_CODES)},
             f"{path}/infer": {"post": _infer(f"infer{suffix}")},
         }
+        if contract.schema.input or contract.pipeline is not None:
+            calls[f"{path}/predict"] = {"post": _predict(contract, f"predict{suffix}")}
         for item in calls.values():
             if given:
                 item["parameters"] = list(given)
@@ -147,6 +149,49 @@ def _infer(name: str) -> Json:
                 },
             },
             **_refusals(_INFER_CODES),
+        },
+    }
+
+
+def _predict(contract: model.Contract, name: str) -> Json:
+    """An application's values; the same three bodies as ``server/asking.py`` reads."""
+    request, reply = (
+        {"$ref": f"{_ROOT}Application{side}"} if entries else {"type": "object"}
+        for side, entries in (
+            ("Request", contract.schema.input),
+            ("Reply", contract.schema.output),
+        )
+    )
+    content: Json = {"application/json": {"schema": request}}
+    images = [entry for entry in contract.schema.input if entry.kind == "image"]
+    required = [entry for entry in contract.schema.input if not entry.optional]
+    if contract.schema.input:
+        content["multipart/form-data"] = {"schema": _form(contract)}
+    if len(images) == 1 and required in ([], images) and images[0].encodings != ("base64",):
+        content["image/*"] = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        "operationId": name,
+        "requestBody": {"required": True, "content": content},
+        "responses": {
+            "200": {
+                "description": "The values that the contract promises.",
+                "headers": {"X-Model-Version": {"$ref": "#/components/headers/X-Model-Version"}},
+                "content": {"application/json": {"schema": reply}},
+            },
+            **_refusals(_INFER_CODES),
+        },
+    }
+
+
+def _form(contract: model.Contract) -> Json:
+    """A part for each value: images as files, text as it is, the rest as JSON."""
+    binary = {"type": "string", "format": "binary"}
+    return {
+        "type": "object",
+        "required": [entry.name for entry in contract.schema.input if not entry.optional],
+        "properties": {
+            entry.name: binary if entry.kind == "image" else {"type": "string"}
+            for entry in contract.schema.input
         },
     }
 

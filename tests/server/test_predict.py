@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
+import openapi_spec_validator
 import pytest
 from PIL import Image
 
+from castiron.contract import document, openapi
 from tests import built
 from tests.server import real
 from tests.server.steps import images
@@ -120,6 +123,31 @@ def predict(
 
 
 PNG = images.file(images.stripes(64, 64))
+
+
+@pytest.mark.parametrize(
+    "model, body, kind",
+    [
+        ("table", {"rows": [[1, 2], [3, -4]]}, "application/json"),
+        ("boxes", {"v": {"shape": [1, 6], "data": [1, 2, 3, 4, 0.1, 0.9]}}, "application/json"),
+        ("pixels", PNG, "image/png"),
+        ("mine", {"words": "cast iron"}, "application/json"),
+    ],
+)
+def test_requests_and_replies_are_those_of_the_description(
+    model: str, body: Any, kind: str, server: real.Server, models: Path
+) -> None:
+    described = openapi.document(document.load(models / model / "1" / "contract.toml"))
+    openapi_spec_validator.validate(described)
+    call = described["paths"][f"/v2/models/{model}/predict"]["post"]
+    wanted = call["requestBody"]["content"]["image/*" if kind == "image/png" else kind]["schema"]
+    if kind == "application/json":
+        whole = {"components": described["components"], **wanted}
+        jsonschema.Draft202012Validator(whole).validate(body)
+    code, reply = predict(server, model, body, kind)
+    content = call["responses"][str(code)]["content"]
+    whole = {"components": described["components"], **content["application/json"]["schema"]}
+    jsonschema.Draft202012Validator(whole).validate(reply)
 
 
 def test_an_image_becomes_exactly_the_tensor_that_the_steps_say(server: real.Server) -> None:
