@@ -94,7 +94,7 @@ def _assert_same_digits(found: np.ndarray, wanted: np.ndarray) -> None:
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:
     x, y = a.reshape(-1).astype(np.float64), b.reshape(-1).astype(np.float64)
-    return float(x @ y / max(np.sqrt((x @ x) * (y @ y)), 1e-30))
+    return float(x @ y) / max(float(np.sqrt((x @ x) * (y @ y))), 1e-30)
 
 
 def _assert_same_boxes(found: np.ndarray, wanted: np.ndarray) -> None:
