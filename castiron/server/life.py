@@ -97,6 +97,7 @@ class _Process(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen at once; models become ready while readiness tells so."""
         await super().startup(sockets)
+        await self._guard.start()
         if self._settings.grpc_port >= 0:
             # Only here: it takes a tenth of a second and memory to import.
             from castiron.server.grpc import listener
