@@ -28,7 +28,7 @@ _JSON = (b"content-type", b"application/json")
 class PredictCall(rest_call.RestCall):
     """One application-level call."""
 
-    __slots__ = ("_application", "_connection", "_given", "_head", "_made", "_next")
+    __slots__ = ("_application", "_begun_s", "_connection", "_given", "_head", "_made", "_next")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class PredictCall(rest_call.RestCall):
         self._next = receive
         self._connection = connection
         self._given = given
+        self._begun_s = time.monotonic()
         self._made = inward.Made({})
         self._application: application.Application | None = None
 
@@ -53,10 +54,11 @@ class PredictCall(rest_call.RestCall):
         if found.contract.limits.body_bytes is not None:
             held.limit = min(held.limit, found.contract.limits.body_bytes)
         body = await held.read(self._head, self._next, self._connection)
+        self.timeline.read_ns = time.monotonic_ns()
         begun_s = time.perf_counter()
         entries = found.contract.schema.input
         asked = asking.parse(self._head, body, entries, self._given.max_json_bytes)
-        self._made = await self._unless_gone(found.before(asked))
+        self._made = await self._in_time(found.before(asked), version)
         version.meters.parse.observe(time.perf_counter() - begun_s)
         wanted = found.outputs or list(version.interface.outputs)
         return inference.Inference("", self._made.tensors, dict.fromkeys(wanted, True), None)
@@ -77,10 +79,11 @@ class PredictCall(rest_call.RestCall):
         if isinstance(answer, reply.Reply):
             return answer
         assert self._application is not None
-        return _reply(await self._unless_gone(self._application.after(answer, self._made)), version)
+        steps = self._application.after(answer, self._made)
+        return _reply(await self._in_time(steps, version), version)
 
-    async def _unless_gone(self, steps: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for steps, but not for a client that has left."""
+    async def _in_time(self, steps: Coroutine[Any, Any, Any], version: served.Served) -> Any:
+        """Wait for steps until the deadline of the request, or until its client has left."""
         task = asyncio.ensure_future(steps)
 
         def leave() -> None:
@@ -88,7 +91,12 @@ class PredictCall(rest_call.RestCall):
 
         self.watch(leave)
         try:
-            return await task
+            async with asyncio.timeout(self._time_left_s(version)):
+                return await task
+        except TimeoutError:
+            raise status.Refusal(
+                504, "the answer was not ready in the time allowed", status.TIMEOUT
+            ) from None
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
@@ -99,6 +107,12 @@ class PredictCall(rest_call.RestCall):
             raise _refusal(fault) from None
         finally:
             self.watch(None)
+
+    def _time_left_s(self, version: served.Served) -> float:
+        allowed_s = version.default_timeout_ns / 1e9
+        if self.timeout_s is not None:
+            allowed_s = min(self.timeout_s, version.max_timeout_ns / 1e9)
+        return allowed_s - (time.monotonic() - self._begun_s)
 
 
 def _application_of(version: served.Served) -> application.Application:

@@ -261,6 +261,15 @@ def test_the_users_own_code_cannot_end_or_hold_up_the_server(server: real.Server
     assert predict(server, "mine", {"words": "back"}) == (200, {"lengths": [4]})
 
 
+def test_a_deadline_counts_from_the_first_step_on(server: real.Server) -> None:
+    begun = time.monotonic()
+    code, _, content = server.ask(
+        "POST", "/v2/models/mine/predict", {"words": "sleep"}, {"timeout": "100000"}
+    )
+    assert (code, time.monotonic() - begun < 0.9) == (504, True)
+    assert json.loads(content)["error"] == "the answer was not ready in the time allowed"
+
+
 def test_every_request_has_one_outcome_in_the_metrics(server: real.Server) -> None:
     before = server.outcomes()
     predict(server, "table", {"rows": [[1, 2]]})

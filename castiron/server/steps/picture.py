@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from castiron import errors
 from castiron.contract import steps
@@ -79,9 +79,11 @@ def _check_size(size: tuple[int, int], max_pixels: int) -> None:
 
 def _upright(image: Image.Image) -> Image.Image:
     try:
+        if image.getexif().get(ExifTags.Base.Orientation, 1) == 1:
+            return image  # without a copy
         return ImageOps.exif_transpose(image)
     except Exception:  # noqa: BLE001  EXIF data that make no sense turn nothing
-        return image.copy()
+        return image
 
 
 def _flat(image: Image.Image) -> Image.Image:
