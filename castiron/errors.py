@@ -8,6 +8,7 @@
         ExecutableError     an executable file is damaged, foreign or does not fit this machine
         InputError          a request's inputs do not fit the model's signature
         ResourceError       memory, threads or queue room ran out
+        AdmissionError      a version of a model is not fit to answer
         ModelNotFound       no such model or version
         ModelNotReady       the model or version exists but cannot answer now
 
@@ -55,6 +56,10 @@ class ContractError(CastironError):
 
 class ExecutableError(CastironError):
     """An executable file is damaged, foreign, or does not fit this machine."""
+
+
+class AdmissionError(CastironError):
+    """A version of a model is not fit to answer, so it takes no request."""
 
 
 class InputError(CastironError):

@@ -24,6 +24,8 @@ COMMANDS = (
     "profile",
     "bench",
     "verify",
+    "admit",
+    "models",
     "interpret",
 )
 

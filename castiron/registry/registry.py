@@ -2,20 +2,23 @@
 
 Owned by the event loop. ``start`` lists the folder and returns at once with a task that makes
 every version ready or failed, one build at a time; a broken version stops no other. The server
-asks ``candidates`` for each request; which version answers when none is named is decided here.
-``load`` looks at a model's folder again, ``unload`` takes a model away once nothing of it runs.
+asks ``candidates`` for each request; which of them comes first is ``routes.py``. ``load`` looks
+at a model's folder again: candidates are judged and staged beside what answers, then ``switch``
+turns to them at once. What answered before rests, so that ``rollback`` is as quick; ``unload``
+takes a model away once nothing of it runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from castiron import errors
-from castiron.registry import builder, store, supply
+from castiron.registry import builder, judge, policy, room, routes, store, supply
 from castiron.registry import version as versions
 from castiron.runtime import interpreted
 
@@ -55,7 +58,8 @@ class Hooks:
 class Registry:
     """All models of one folder."""
 
-    __slots__ = ("_busy", "_folder", "_hooks", "_settings", "_supply", "_task", "models")
+    __slots__ = ("_busy", "_folder", "_has_started", "_hooks", "_settings", "_staged", "_supply",
+                 "_task", "models", "routes")  # fmt: skip
 
     def __init__(
         self,
@@ -69,6 +73,9 @@ class Registry:
         self._folder = Path()
         self._busy = asyncio.Lock()  # one build, load or unload at a time
         self._task: asyncio.Task[None] | None = None
+        self._has_started = False
+        self._staged: dict[str, list[versions.Version]] = {}
+        self.routes = routes.Routes()
         self.models: dict[str, dict[int, versions.Version]] = {}
 
     def __iter__(self) -> Iterator[versions.Version]:
@@ -79,9 +86,10 @@ class Registry:
         """List the folder and begin to make everything in it ready."""
         self._folder = models_dir
         listing = store.scan(models_dir)
+        self._read_policies()
         for line in listing.passed_over:
             log.warning("passed over: %s", line)
-        for found in listing.versions:
+        for found in self._wanted(listing):
             version = self._list(versions.Version(found))
             if version.state == versions.FAILED:
                 log.error("%s/%d failed: %s", version.model, version.number, version.reason)
@@ -105,16 +113,15 @@ class Registry:
             raise errors.ModelNotFound(f"model {model!r} is not served here")
         if number:
             return [self._named(model, numbered, number)]
-        found = [version for version in numbered.values() if version.is_ready]
-        if len(found) > 1:
-            found.sort(key=_number, reverse=True)
-        if found:
+        ready = [version for version in numbered.values() if version.is_ready]
+        if found := self.routes.order(model, ready):
             return found
         raise errors.ModelNotReady(f"no version of model {model!r} is ready: {_states(numbered)}")
 
     def _named(
         self, model: str, numbered: dict[int, versions.Version], number: str
     ) -> versions.Version:
+        number = self.routes.number(model, number)
         known = number.isascii() and number.isdigit() and len(number) <= 18
         version = numbered.get(int(number)) if known else None
         if version is None or str(version.number) != number:
@@ -132,12 +139,35 @@ class Registry:
         """Whether every version is ready or failed."""
         return all(version.is_settled for version in self)
 
+    def unsettled(self) -> list[versions.Version]:
+        """Versions without which it is not said whether models can be asked.
+
+        Once the folder was made ready, a candidate counts only where nothing answers meanwhile.
+        """
+        waiting = [version for version in self if not version.is_settled]
+        if not self._has_started:
+            return waiting
+        answered = {version.model for version in self if version.is_ready}
+        return [version for version in waiting if version.model not in answered]
+
     def close(self) -> None:
         """Stop what is being made ready and give all instances back."""
         if self._task is not None:
             self._task.cancel()
         for version in self:
             version.close()
+
+    async def change(self, action: str, model: str, number: int | None) -> None:
+        """``load``, ``unload``, ``promote`` or ``rollback``, by name."""
+        if action == "load":
+            await self.load(model)
+        elif action == "unload":
+            await self.unload(model)
+        elif action == "promote":
+            await self.promote(model, number)
+        else:
+            assert action == "rollback", action
+            await self.rollback(model)
 
     async def load(self, model: str) -> None:
         """Look at the model's folder again: make new, changed and unloaded versions ready.
@@ -147,56 +177,163 @@ class Registry:
         ModelNotReady when a version could not be made ready; the others are.
         """
         async with self._busy:
-            listing = store.scan(self._folder)
-            found = {each.number: each for each in listing.versions if each.model == model}
-            if not found:
-                raise errors.ModelNotFound(
-                    f"model {model!r} is not in the folder: expected "
-                    f"{model[:80]}/1/model.onnx or model.cast"
-                )
-            problems = [await self._load(each) for each in found.values()]
-            for number in set(self.models[model]) - set(found):
-                await self._take_away(self.models[model].pop(number))
-            if any(problems):
-                raise errors.ModelNotReady("; ".join(filter(None, problems)))
+            problems = await self._stage(model)
+            await self.take_away(self.switch(model))
+        if problems:
+            raise errors.ModelNotReady("; ".join(problems))
 
-    async def _load(self, found: store.Found) -> str:
+    async def stage(self, model: str) -> tuple[list[int], list[str]]:
+        """The first half of ``load``: the numbers that wait for ``switch`` or ``drop``, and what
+        kept others out."""
+        async with self._busy:
+            problems = await self._stage(model)
+        return [version.number for version in self._staged.get(model, [])], problems
+
+    async def _stage(self, model: str) -> list[str]:
+        listing = store.scan(self._folder)
+        self._read_policies()
+        if not any(each.model == model for each in listing.versions):
+            raise errors.ModelNotFound(
+                f"model {model!r} is not in the folder: expected "
+                f"{model[:80]}/1/model.onnx or model.cast"
+            )
+        wanted = [each for each in self._wanted(listing) if each.model == model]
+        problems = [await self._stage_one(each) for each in wanted]
+        return [problem for problem in problems if problem]
+
+    async def _stage_one(self, found: store.Found) -> str:
         """One version; what kept it from becoming ready."""
         old = self.models.get(found.model, {}).get(found.number)
-        if old is not None and old.is_ready and old.is_current(found):
+        is_kept = old is not None and (old.is_ready or old.state == versions.RESTING)
+        if old is not None and is_kept and old.is_current(found):
             return ""
         version = versions.Version(found)
-        answering = old if old is not None and old.is_ready else None
-        if answering is None:
+        if not is_kept:
             self._list(version)
         if not version.is_settled:
             if _file(version).suffix == ".onnx":
                 version.state = versions.BUILDING
             await self._prepare(version)
-        if version.is_ready and answering is not None:
+        if version.state != versions.STAGED:
+            return f"version {found.model}/{found.number} failed; the server's log says why"
+        self._staged.setdefault(found.model, []).append(version)
+        return ""
+
+    def switch(self, model: str) -> list[versions.Version]:
+        """Let what is staged answer, from this moment; what is to be taken away then.
+
+        Never waits, so it is as quick as the loop.
+        """
+        numbered = self.models.setdefault(model, {})
+        gone = []
+        for version in self._staged.pop(model, []):
+            old = numbered.get(version.number)
+            if old is not None and old is not version:
+                gone.append(old)
+            version.admit()
             self._list(version)
-            await self._take_away(answering)
-        name = f"{found.model}/{found.number}"
-        return "" if version.is_ready else f"version {name} failed; the server's log says why"
+        listed = {each.number for each in store.of_model(self._folder, model)}
+        gone += [numbered.pop(number) for number in set(numbered) - listed]
+        return gone + self._settle(model)
+
+    async def drop(self, model: str) -> None:
+        """Give up what is staged."""
+        await self.take_away(self._staged.pop(model, []))
+
+    def _settle(self, model: str) -> list[versions.Version]:
+        """Who answers and who rests, by the policy; those for whom there is no room to rest."""
+        numbered = self.models[model]
+        wanted = self.routes.wanted(model, numbered.keys())
+        for version in numbered.values():
+            if version.state == versions.RESTING and version.number in wanted:
+                version.admit()
+        if not any(numbered[number].is_ready for number in wanted):
+            return []  # what is wanted cannot answer; what answers goes on
+        for version in numbered.values():
+            if version.state == versions.READY and version.number not in wanted:
+                version.rest()
+        ready = [version for version in numbered.values() if version.is_ready]
+        for version in self.routes.order(model, ready)[:1]:
+            self.routes.answers(model, version.number)
+        resting = sorted(n for n in numbered if numbered[n].state == versions.RESTING)
+        keep = self.routes.policies.of(model).keep
+        return [numbered.pop(number) for number in resting[: max(0, len(resting) - keep)]]
+
+    async def promote(self, model: str, number: int | None) -> None:
+        """Let this version answer, and no newer one; None: the newest again, whichever it is.
+
+        A version that rests or is ready answers at once. Raises ModelNotFound, ModelNotReady.
+        """
+        await self.take_away(self.turn(model, number))
+
+    def turn(self, model: str, number: int | None) -> list[versions.Version]:
+        """As ``promote``, without waiting; what is to be taken away then."""
+        numbered = self._numbered(model)
+        if number is None:
+            self.routes.promoted.pop(model, None)
+            return self._settle(model)
+        version = numbered.get(number)
+        if version is None:
+            raise errors.ModelNotFound(
+                f"model {model!r} has no version {number}; it has {sorted(numbered)}"
+            )
+        if version.state not in {versions.READY, versions.RESTING}:
+            raise errors.ModelNotReady(
+                f"version {number} of model {model!r} is {version.state}; load it first"
+            )
+        self.routes.promoted[model] = number
+        return self._settle(model)
+
+    async def rollback(self, model: str) -> int:
+        """Back to the version that answered before; its number. Raises as ``promote``."""
+        number = self.before(model)
+        await self.promote(model, number)
+        return number
+
+    def before(self, model: str) -> int:
+        """The version that a rollback would go to. Raises ModelNotFound, ModelNotReady."""
+        kept = [version.number for version in self._numbered(model).values()
+                if version.state in {versions.READY, versions.RESTING}]  # fmt: skip
+        return self.routes.before(model, kept)
+
+    def _numbered(self, model: str) -> dict[int, versions.Version]:
+        numbered = self.models.get(model)
+        if numbered is None:
+            raise errors.ModelNotFound(f"model {model!r} is not served here")
+        return numbered
+
+    def _read_policies(self) -> None:
+        try:
+            self.routes.policies = policy.load(self._folder)
+        except errors.CastironError as fault:
+            log.error("%s; what it said before goes on", fault)  # noqa: TRY400  it says all
+
+    def _wanted(self, listing: store.Listing) -> list[store.Found]:
+        """What the policies say of what was found."""
+        numbers: dict[str, list[int]] = {}
+        for found in listing.versions:
+            numbers.setdefault(found.model, []).append(found.number)
+        wanted = {model: self.routes.wanted(model, numbers[model]) for model in numbers}
+        return [found for found in listing.versions if found.number in wanted[found.model]]
 
     async def unload(self, model: str) -> None:
         """Answer no more for this model, finish what was accepted, give its memory back.
 
         Raises ModelNotFound. The model stays listed, and ``load`` brings it back.
         """
-        numbered = self.models.get(model)
-        if numbered is None:
-            raise errors.ModelNotFound(f"model {model!r} is not served here")
+        numbered = self._numbered(model)
         async with self._busy:
-            for version in numbered.values():
-                await self._take_away(version)
+            await self.take_away(list(numbered.values()))
 
-    async def _take_away(self, version: versions.Version) -> None:
-        version.state = versions.CLOSED
-        version.reason = "unloaded"
-        await self._hooks.retire(version)
-        version.close()
-        log.info("%s/%d is unloaded", version.model, version.number)
+    async def take_away(self, gone: list[versions.Version], reason: str = "unloaded") -> None:
+        """Finish what these versions have accepted, then give their memory back."""
+        for version in gone:
+            version.state = versions.CLOSED
+            version.reason = reason
+        for version in gone:
+            await self._hooks.retire(version)
+            version.unmap()
+            log.info("%s/%d is unloaded", version.model, version.number)
 
     def _list(self, version: versions.Version) -> versions.Version:
         self.models.setdefault(version.model, {})[version.number] = version
@@ -206,6 +343,7 @@ class Registry:
     async def _prepare_all(self) -> None:
         async with self._busy:
             await self._prepare_listed()
+            self._has_started = True
 
     async def _prepare_listed(self) -> None:
         """Executables first, since they are ready in milliseconds; then builds, newest first."""
@@ -216,8 +354,15 @@ class Registry:
         for version in waiting:
             if version.state == versions.LOADING:
                 await self._prepare(version)
+                await self._turn_to(version)
         for version in sorted(sources, key=lambda version: -version.number):
             await self._prepare(version)
+            await self._turn_to(version)
+
+    async def _turn_to(self, version: versions.Version) -> None:
+        if version.state == versions.STAGED:
+            version.admit()
+            await self.take_away(self._settle(version.model))
 
     async def _prepare(self, version: versions.Version) -> None:
         name = f"{version.model}/{version.number}"
@@ -226,6 +371,10 @@ class Registry:
             if version.state == versions.BUILDING:
                 path = await builder.build(name, path, self._supply, self._settings)
                 version.state = versions.LOADING
+            await judge.judge(
+                version.found, path, self._before(version), self._supply, self._settings
+            )
+            await self._make_room(version, path)
             await self._admit(version, await self._open(path))
         except (errors.CastironError, OSError) as error:
             version.fail(str(error))
@@ -237,13 +386,50 @@ class Registry:
             return
         log.info("%s is ready, %s", name, version.digest)
 
+    def _before(self, version: versions.Version) -> Path | None:
+        """The executable of the highest lower version that answers or rests."""
+        numbered = self.models.get(version.model, {})
+        for number in sorted((n for n in numbered if n < version.number), reverse=True):
+            path = getattr(numbered[number].instance, "path", None)
+            if path is not None:
+                return Path(path)
+        return None
+
+    async def _make_room(self, version: versions.Version, path: Path) -> None:
+        """Take away as little as will do. Raises ResourceError when that is not enough."""
+        budget_bytes = self._settings.memory_budget_bytes
+        if not budget_bytes:
+            return
+        held = [
+            room.Held(each, each.held_bytes, self._is_free(each, version.model),
+                      each.state == versions.RESTING)
+            for each in self if each.instance is not None
+        ]  # fmt: skip
+        needed_bytes = os.path.getsize(path)  # noqa: ASYNC240  a name in a cache that is warm
+        chosen = room.victims(held, needed_bytes, budget_bytes)
+        if chosen is None:
+            raise errors.ResourceError(
+                f"expected room for {needed_bytes} bytes within the budget of {budget_bytes}; "
+                "what is loaded is pinned or in use; unload something or allow more"
+            )
+        gone = [each for each in self if each in chosen]
+        for each in gone:
+            log.warning("%r makes room for %s/%d", each, version.model, version.number)
+        await self.take_away(gone, "it made room for another model; load brings it back")
+
+    def _is_free(self, version: versions.Version, model: str) -> bool:
+        """Whether it may make room: what a model is answering with stays while it is replaced."""
+        is_needed = version.model == model and version.is_ready
+        is_pinned = self.routes.policies.of(version.model).pinned
+        return not is_needed and not is_pinned and not version.in_flight
+
     async def _admit(self, version: versions.Version, instance: supply.Instance) -> None:
         try:
             await self._hooks.prepare(version, instance)
         except BaseException:
             instance.close()
             raise
-        version.admit(instance)
+        version.stage(instance)
 
     async def _open(self, path: Path) -> supply.Instance:
         instance = self._supply.open_instance(path)
@@ -262,10 +448,6 @@ class Registry:
             apart.close()
             raise
         return apart
-
-
-def _number(version: versions.Version) -> int:
-    return version.number
 
 
 def _file(version: versions.Version) -> Path:

@@ -60,6 +60,12 @@ def scan(models_dir: Path) -> Listing:
     return Listing(tuple(versions), tuple(passed_over))
 
 
+def of_model(models_dir: Path, model: str) -> list[Found]:
+    """The versions of one model, whose name has been found before; none when it is gone."""
+    folder = models_dir / model
+    return _versions(folder, []) if folder.is_dir() else []
+
+
 def _versions(model: Path, passed_over: list[str]) -> list[Found]:
     found: list[Found] = []
     for folder in _visible_folders(model):

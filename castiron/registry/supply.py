@@ -43,8 +43,11 @@ class Instance(Protocol):
     def run(self, inputs: Arrays) -> Arrays:
         """Run now, on the caller's thread; only for native ones. Raises InputError."""
 
-    def start(self, inputs: Arrays, lane: Any, on_done: OnDone) -> None:
-        """Prepare a run now (may raise InputError), then call ``on_done`` on the loop."""
+    def start(self, inputs: Arrays, lane: Any, on_done: OnDone) -> Callable[[], None] | None:
+        """Prepare a run now (may raise InputError), then call ``on_done`` on the loop.
+
+        What is returned, if anything, stops the run; it must not be called after ``on_done``.
+        """
 
     def close(self) -> None:
         """Give everything back."""
@@ -66,6 +69,10 @@ class Supply:
     open_lane: Callable[[asyncio.AbstractEventLoop], Any]
     """The native lane on this loop; called once, when the first native instance is open."""
 
+    judge_command: Callable[[Path, Path, Path | None], list[str]] | None = None
+    """The command (executable, source, executable of the version before) that tries a candidate in
+    a process of its own, and ends with 0 when it may answer; None: candidates are not tried."""
+
     build_key: str = ""
     """All that decides a build's bytes besides the source: castiron's version, the target."""
 
@@ -82,6 +89,12 @@ class Settings:
 
     build_timeout_s: float = 3600.0
     """A build that takes longer is ended, and its version has failed."""
+
+    judge_timeout_s: float = 600.0
+    """A candidate that is not judged by then is not admitted."""
+
+    memory_budget_bytes: int = 0
+    """The most that weights, code and arenas of all versions may hold; 0: there is no limit."""
 
     start_timeout_s: float = 120.0
     """How long a process for interpreted steps may take until it answers."""

@@ -1,7 +1,8 @@
 """One version of a model: where it stands between its file and answering requests.
 
-States follow each other as building, loading, ready; failed can follow any. ``registry.py``
-moves them; the server only reads.
+States follow each other as building, loading, staged, ready; failed can follow any. A ready one
+that another replaced may rest, and comes back at once. ``registry.py`` moves them; the server
+only reads.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from castiron.registry.store import Found
 
 BUILDING = "building"
 LOADING = "loading"
+STAGED = "staged"
+RESTING = "resting"
 READY = "ready"
 FAILED = "failed"
 CLOSED = "closed"
 
 
 class Version:
-    """A served version; ``instance`` is set exactly while it is ready."""
+    """A served version; ``instance`` is set exactly while it is staged, ready or resting."""
 
     __slots__ = ("_stamp", "found", "in_flight", "instance", "reason", "state")
 
@@ -65,11 +68,23 @@ class Version:
         """Whether what was found is still the file that this version was made of."""
         return found.file == self.found.file and _stamp(found) == self._stamp
 
-    def admit(self, instance: supply.Instance) -> None:
-        """It is ready."""
+    def stage(self, instance: supply.Instance) -> None:
+        """It could answer, and waits for the switch."""
         self.instance = instance
+        self.state = STAGED
+        self.reason = ""
+
+    def admit(self) -> None:
+        """From its place in waiting or at rest, it answers from now on."""
+        assert self.instance is not None
         self.state = READY
         self.reason = ""
+
+    def rest(self) -> None:
+        """It answers no more and stays mapped."""
+        assert self.state == READY
+        self.state = RESTING
+        self.reason = "kept for a return"
 
     def fail(self, reason: str) -> None:
         """It cannot be served; the reason is shown to operators."""
@@ -81,6 +96,19 @@ class Version:
         """Give the instance back."""
         self._give_back()
         self.state = CLOSED
+
+    def unmap(self) -> None:
+        """As ``close``, and its memory too: nothing of it may run any more."""
+        instance = self.instance
+        self.close()
+        unmap = getattr(instance, "unmap", None)
+        if unmap is not None:
+            unmap()
+
+    @property
+    def held_bytes(self) -> int:
+        """The measured size of what it holds in memory."""
+        return int(getattr(self.instance, "held_bytes", 0))
 
     def _give_back(self) -> None:
         instance, self.instance = self.instance, None

@@ -133,6 +133,11 @@ class BindingCache:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def largest_bytes(self, threads: int) -> int:
+        """Arena and scratch of the largest binding kept, for that many threads."""
+        sizes = [each.arena_bytes + each.scratch_bytes * threads for each in self._kept.values()]
+        return max(sizes, default=0)
+
 
 def make_room(kept: dict[Any, Any], most: int) -> list[Any]:
     """Forget the oldest entries until at most ``most`` are left, and give their values.

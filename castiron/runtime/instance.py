@@ -105,6 +105,7 @@ class Instance:
         self._team = team.address if team else 0
         self._threads = team.threads if team else 1
         self._caches = [BindingCache() for _ in self._program.stages]
+        self.crash_address = 0  # where runs say which step they are in; 0: they do not
         self._learned: dict[tuple[tuple[int, ...], ...], list[int | None]] = {}
         self._interpreters = self._make_interpreters(interpreter)
 
@@ -116,6 +117,21 @@ class Instance:
     def close(self) -> None:
         """Close the file. Mapped code stays mapped: threads may still be inside it."""
         self._file.close()
+
+    def unmap(self) -> None:
+        """Close, and give code and weights back. Nothing of it may run any more.
+
+        The threads of a process live in the image they were started from: never unmap that one.
+        """
+        self.close()
+        self._file.unmap()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of code and weights, and of the largest arena that a run has needed so far."""
+        parts = self._file.header.parts
+        arenas = [cache.largest_bytes(self._threads) for cache in self._caches]
+        return parts["image"].size + parts["weights"].size + max(arenas, default=0)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by name for inputs by name.
@@ -317,6 +333,7 @@ class Instance:
         call = _Call(binding, self._weights, len(stage.reads) + len(stage.writes))
         call.context[abi.CTX_TEAM] = self._team
         call.context[abi.CTX_THREADS] = self._threads
+        call.context[abi.CTX_CRASH] = self.crash_address
         return call
 
     def _finish(

@@ -25,7 +25,7 @@ async def load(dispatcher: dispatch.Dispatcher, model: str, given: Mapping[str, 
         raise errors.InputError(
             "is not offered here: a model is what its folder holds", f"parameters.{name[:80]}"
         )
-    await dispatcher.registry.load(model)
+    await dispatcher.change("load", model, None)
 
 
 async def unload(dispatcher: dispatch.Dispatcher, model: str, given: Mapping[str, Any]) -> None:
@@ -37,7 +37,7 @@ async def unload(dispatcher: dispatch.Dispatcher, model: str, given: Mapping[str
     for name in given:
         if name != "unload_dependents":
             raise errors.InputError("is not offered here", f"parameters.{name[:80]}")
-    await dispatcher.registry.unload(model)
+    await dispatcher.change("unload", model, None)
 
 
 def _allow(dispatcher: dispatch.Dispatcher) -> None:

@@ -22,6 +22,8 @@ EXTENSIONS = (
 _STATES = {
     versions.BUILDING: "LOADING",
     versions.LOADING: "LOADING",
+    versions.STAGED: "LOADING",
+    versions.RESTING: "UNAVAILABLE",
     versions.READY: "READY",
     versions.FAILED: "UNAVAILABLE",
     versions.CLOSED: "UNAVAILABLE",
@@ -42,7 +44,7 @@ def readiness(
 ) -> tuple[bool, dict[str, Any]]:
     """Whether a balancer should send requests here, and why not."""
     ready = {version.model for version in registry if version.is_ready}
-    unsettled = [version for version in registry if not version.is_settled]
+    unsettled = registry.unsettled()
     is_ready = bool(ready) and not unsettled and not is_draining
     if is_strict:
         is_ready = is_ready and ready == registry.models.keys()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from castiron import errors
@@ -33,7 +33,7 @@ class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "in_use", "meters", "registry",
+        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "change", "in_use", "meters", "registry",
         "settings",
     )  # fmt: skip
 
@@ -54,6 +54,9 @@ class Dispatcher:
         hooks = registries.Hooks(self._prepare, self._retire, self.meters.watch)
         self.registry = registries.Registry(supplied, registry_settings, hooks)
         self.in_use = 0
+        self.change: Callable[[str, str, int | None], Awaitable[None]] = (
+            self.registry.change
+        )
 
     # Versions come and go.
 

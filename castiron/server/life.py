@@ -14,7 +14,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ import uvicorn
 import uvloop
 
 from castiron import errors
-from castiron.registry import supply
-from castiron.server import control, describe, dispatch, edge, listen, rest
+from castiron.registry import supply, watch
+from castiron.server import changes, dispatch, edge, listen, rest
 from castiron.server import settings as server_settings
-from castiron.server.security import admin, guard, tls
+from castiron.server.security import guard, tls
 from castiron.server.security import settings as security_settings
 
 log = logging.getLogger("castiron.server")
@@ -56,7 +56,7 @@ def serve(
         listener.close()
         raise errors.CastironError(f"expected a folder of models, found none at {models_dir}")
     dispatcher = dispatch.Dispatcher(supplied, registry_settings, settings)
-    admin_listener = guarded.open_admin(_admin_calls(dispatcher), settings, dispatcher.meters)
+    admin_listener = guarded.open_admin(changes.calls(dispatcher), settings, dispatcher.meters)
     process = _Process(dispatcher, settings, models_dir, guarded)
     process.admin_listener = admin_listener
     uvloop.run(process.serve(sockets=[listener]))
@@ -92,6 +92,7 @@ class _Process(uvicorn.Server):
         self._rest = rest.Rest(dispatcher, settings, guarded.access)
         self._grpc: Any = None
         self._grpc_stop: asyncio.Task[None] | None = None
+        self._watcher: watch.Watcher | None = None
         super().__init__(_config(self._rest, dispatcher, settings, guarded))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -108,6 +109,7 @@ class _Process(uvicorn.Server):
         loop = asyncio.get_running_loop()
         registry = self._dispatcher.registry
         task = registry.start(self._models_dir)
+        self._watcher = self._watch()
         task.add_done_callback(_settled)
         loop.call_later(_SWEEP_S, self._sweep, loop)
         assert sockets
@@ -118,6 +120,18 @@ class _Process(uvicorn.Server):
         if self.admin_listener is not None:
             shown = listen.url_of(self.admin_listener, self._guard.scheme)
             print(f"admin on {shown}", flush=True)  # noqa: T201
+
+    def _watch(self) -> watch.Watcher | None:
+        """Somebody who looks at the folder, if that is wanted."""
+        if not self._settings.watch_s:
+            return None
+        change = self._dispatcher.change
+        watcher = watch.Watcher(
+            self._models_dir, self._settings.watch_s,
+            lambda model: change("load", model, None), lambda model: change("unload", model, None),
+        )  # fmt: skip
+        watcher.start()
+        return watcher
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
@@ -161,6 +175,8 @@ class _Process(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what is in flight, then give the models back."""
+        if self._watcher is not None:
+            self._watcher.close()
         await super().shutdown(sockets)
         if self.server_state.tasks:  # cancelled for being late; each still tells its client
             await asyncio.wait(self.server_state.tasks, timeout=1)
@@ -199,24 +215,6 @@ def _config(
         timeout_graceful_shutdown=settings.drain_timeout_s,  # type: ignore[arg-type]
         ssl_context_factory=tls.factory(guarded.certificates),
     )
-
-
-def _admin_calls(dispatcher: dispatch.Dispatcher) -> admin.Calls:
-    """What the admin port offers; each call answers with what it led to."""
-    registry = dispatcher.registry
-
-    def told(is_asked: Callable[[str], bool]) -> dict[str, Any]:
-        return {"models": [entry for entry in describe.index(registry) if is_asked(entry["name"])]}
-
-    async def load(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        await control.load(dispatcher, model, given)
-        return told(lambda name: name == model)
-
-    async def unload(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        await control.unload(dispatcher, model, given)
-        return told(lambda name: name == model)
-
-    return admin.Calls(told, {"load": load, "unload": unload})
 
 
 def _settled(task: asyncio.Task[None]) -> None:
