@@ -211,7 +211,10 @@ def _asked(scope: Any) -> _Asked:
 
 def _refuse_browsers(headers: Mapping[bytes, bytes]) -> None:
     """Where no token is asked for, a page in a browser of this machine must not be the one."""
-    host = urlsplit("//" + headers.get(b"host", b"").decode("latin-1")).hostname or ""
+    try:
+        host = urlsplit("//" + headers.get(b"host", b"").decode("latin-1")).hostname or ""
+    except ValueError:  # half an address
+        host = ""
     is_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
     if is_page or not loopback.is_loopback(host):
         raise rights.forbidden(

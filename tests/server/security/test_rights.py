@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,8 @@ def test_what_is_not_named_is_not_there_and_what_is_named_may_be_forbidden() -> 
 
 
 def test_no_claim_is_no_right() -> None:
-    for claim in (None, []):
+    claims: list[Any] = [None, []]
+    for claim in claims:
         assert not rights.Grant("someone", rights.rules_of(claim)).sees("a")
 
 

@@ -76,11 +76,12 @@ def _last_char_respelled(token: str) -> str:
 
 
 def _pem(algorithm: str) -> bytes:
-    return (
+    made: bytes = (
         issuer.key(algorithm)
         .public_key()
         .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )  # type: ignore[no-any-return]
+    )
+    return made
 
 
 def _hs(secret: bytes, kid: str = "RS256-0") -> str:
@@ -276,7 +277,7 @@ def _shared() -> tokens.Tokens:
         import tempfile
 
         _made.append(opened(Path(tempfile.mkdtemp()) / "jwks.json"))
-        assert check(_made[0], _GOOD)
+        assert check(_made[0], _GOOD).subject == "tester"
     return _made[0]
 
 
@@ -337,9 +338,10 @@ def test_only_the_algorithms_that_are_wanted_are_taken(tmp_path: Path) -> None:
 
 
 def test_tokens_of_other_services_are_guarded_against_by_the_settings(tmp_path: Path) -> None:
-    for missing in ({"issuer": ""}, {"audience": ""}):
+    for missing in ("issuer", "audience"):
+        changed: dict[str, Any] = {missing: ""}
         with pytest.raises(errors.CastironError, match="expected --issuer and --audience"):
-            opened(tmp_path / "jwks", **missing)
+            opened(tmp_path / "jwks", **changed)
 
 
 def test_the_tests_own_keys_are_of_the_kinds_they_should_be() -> None:

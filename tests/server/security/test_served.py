@@ -1,0 +1,249 @@
+"""Tokens at a live server, over HTTP and gRPC: who is let in, and what each may see."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+from prometheus_client import parser
+from tritonclient.utils import InferenceServerException
+
+from tests.server.security import guarded, issuer, test_tokens
+
+INPUTS = {"inputs": [guarded.X]}
+ALL = issuer.token()
+MINE = issuer.token(castiron=issuer.rule(("mine",), ("infer", "metadata")))
+INFER_ONLY = issuer.token(castiron=issuer.rule(("mi*",), ("infer",)))
+NOTHING = issuer.token(castiron=None)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[guarded.Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    with guarded.serving(folder, port=0, grpc_port=0, **guarded.jwt_settings(folder)) as running:
+        yield running
+
+
+def test_without_a_good_token_only_health_is_told(server: guarded.Guarded) -> None:
+    assert server.ask("GET", "/v2/health/live")[0] == 200
+    code, _, content = server.ask("GET", "/v2/health/ready")
+    assert (code, json.loads(content)) == (200, {"ready": True, "live": True})
+    for method, path in (
+        ("GET", "/v2"), ("GET", "/v2/models"), ("GET", "/v2/models/mine"), ("GET", "/metrics"),
+        ("GET", "/v2/models/mine/ready"), ("GET", "/v2/models/none"), ("GET", "/nowhere"),
+        ("POST", "/v2/repository/index"), ("GET", "/v2/models/stats"), ("GET", "//v2/models"),
+        ("POST", "/v2/models/mine/infer"), ("POST", "/v2/repository/models/mine/unload"),
+        ("GET", "/v2/%68ealth/live"),
+    ):  # fmt: skip
+        code, headers, _ = server.ask(method, path)
+        assert (code, headers["www-authenticate"]) == (401, 'Bearer realm="castiron"'), path
+        code, headers, _ = server.ask(method, path, issuer.token(exp=1))
+        assert code == 401
+        assert 'error="invalid_token"' in headers["www-authenticate"]
+
+
+def test_the_token_is_looked_at_before_the_body(server: guarded.Guarded) -> None:
+    headers = {"content-length": "50000000", "expect": "100-continue"}
+    code, _, _ = server.ask("POST", "/v2/models/mine/infer", headers=headers)
+    assert code == 401
+
+
+@pytest.mark.parametrize("what", [
+    "alg none with one letter", "HS256 with the public key as PEM", "expired", "kid unknown",
+    "another audience", "a claim twice", "far too long", "another key",
+])  # fmt: skip
+def test_bad_tokens_are_refused_by_both_protocols(server: guarded.Guarded, what: str) -> None:
+    bad = str(test_tokens.BAD[what]())
+    assert server.ask("POST", "/v2/models/mine/infer", bad, INPUTS)[0] in {401, 431}
+    if len(bad) < 20_000:  # gRPC itself takes no larger metadata
+        with pytest.raises(InferenceServerException) as refused:
+            infer(server, "mine", bad)
+        assert refused.value.status() == "StatusCode.UNAUTHENTICATED"
+
+
+def test_a_limited_token_cannot_tell_other_models_from_none(server: guarded.Guarded) -> None:
+    assert server.ask("POST", "/v2/models/mine/infer", MINE, INPUTS)[0] == 200
+    for suffix in ("", "/ready", "/config", "/stats", "/versions/1", "/versions/1/stats"):
+        assert server.ask("GET", f"/v2/models/mine{suffix}", MINE)[0] == 200
+    for method, suffix, body in (
+        ("POST", "/infer", INPUTS), ("POST", "/batch", {}), ("GET", "", None), ("GET", "/x", None),
+        ("GET", "/ready", None), ("GET", "/config", None), ("GET", "/stats", None),
+        ("GET", "/versions/1", None), ("GET", "/infer", None), ("DELETE", "", None),
+    ):  # fmt: skip
+        told = []
+        for model in ("yours", "other"):
+            code, headers, content = server.ask(method, f"/v2/models/{model}{suffix}", MINE, body)
+            del headers["date"]
+            headers.pop("content-length")
+            told.append((code, headers, content.replace(model.encode(), b"*")))
+        assert told[0] == told[1]
+        assert told[0][0] == 404
+
+
+def test_lists_show_only_what_the_token_names(server: guarded.Guarded) -> None:
+    server.ask("POST", "/v2/models/yours/infer", ALL, INPUTS)
+    for token, seen in ((ALL, {"mine", "yours"}), (MINE, {"mine"}), (INFER_ONLY, set()),
+                        (NOTHING, set())):  # fmt: skip
+        _, _, index = server.ask("POST", "/v2/repository/index", token)
+        assert {entry["name"] for entry in json.loads(index)} == seen
+        _, _, models = server.ask("GET", "/v2/models", token)
+        assert set(json.loads(models)["models"]) == seen
+        _, _, stats = server.ask("GET", "/v2/models/stats", token)
+        assert {entry["name"] for entry in json.loads(stats)["model_stats"]} == seen
+        _, _, page = server.ask("GET", "/metrics", token)
+        families = list(parser.text_string_to_metric_families(page.decode()))
+        labels = {sample.labels.get("model") for each in families for sample in each.samples}
+        assert labels - {None, ""} == seen
+        assert (None in labels) == (token == ALL)
+        if token != ALL:
+            assert b"yours" not in page + index + models + stats
+
+
+def test_an_action_that_is_not_granted_is_forbidden(server: guarded.Guarded) -> None:
+    assert server.ask("POST", "/v2/models/mine/infer", INFER_ONLY, INPUTS)[0] == 200
+    assert server.ask("GET", "/v2/models/mine/ready", INFER_ONLY)[0] == 200
+    code, headers, content = server.ask("GET", "/v2/models/mine", INFER_ONLY)
+    assert code == 403
+    assert 'error="insufficient_scope"' in headers["www-authenticate"]
+    assert b"metadata of model 'mine' is not allowed" in content
+    metadata = issuer.token(castiron=issuer.rule(("mine",), ("metadata",)))
+    assert server.ask("POST", "/v2/models/mine/infer", metadata, INPUTS)[0] == 403
+    assert server.ask("GET", "/v2", NOTHING)[0] == 200
+    assert server.ask("GET", "/v2/models/mine", NOTHING)[0] == 404
+
+
+def test_the_data_port_changes_nothing_whatever_the_token(server: guarded.Guarded) -> None:
+    for action in ("load", "unload"):
+        assert server.ask("POST", f"/v2/repository/models/mine/{action}", ALL)[0] == 403
+        assert server.ask("POST", f"/v2/repository/models/yours/{action}", MINE)[0] == 404
+        assert server.ask("POST", f"/v1/models/mine/{action}", ALL)[0] == 404
+    assert server.ask("GET", "/v1/status", ALL)[0] == 404
+    client = triton_grpc.InferenceServerClient(f"127.0.0.1:{server.ports['serving grpc']}")
+    for change in (client.load_model, client.unload_model):
+        with pytest.raises(InferenceServerException) as refused:
+            change("mine", headers=bearing(ALL))
+        assert refused.value.status() == "StatusCode.PERMISSION_DENIED"
+    client.close()
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def infer(server: guarded.Guarded, model: str, token: str) -> np.ndarray:
+    client = triton_grpc.InferenceServerClient(f"127.0.0.1:{server.ports['serving grpc']}")
+    given = triton_grpc.InferInput("x", [1, 4], "FP32")
+    given.set_data_from_numpy(np.ones((1, 4), np.float32))
+    try:
+        found: np.ndarray = client.infer(model, [given], headers=bearing(token)).as_numpy("y")
+        return found
+    finally:
+        client.close()
+
+
+def test_grpc_lets_in_and_hides_as_http_does(server: guarded.Guarded) -> None:
+    assert (infer(server, "mine", MINE) == 2).all()
+    for model, token, code in (
+        ("mine", "", "UNAUTHENTICATED"), ("mine", issuer.token(exp=1), "UNAUTHENTICATED"),
+        ("yours", MINE, "NOT_FOUND"), ("other", MINE, "NOT_FOUND"), ("mine", NOTHING, "NOT_FOUND"),
+    ):  # fmt: skip
+        with pytest.raises(InferenceServerException) as refused:
+            infer(server, model, token)
+        assert refused.value.status() == f"StatusCode.{code}"
+    client = triton_grpc.InferenceServerClient(f"127.0.0.1:{server.ports['serving grpc']}")
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+        client.get_server_metadata()
+    with pytest.raises(InferenceServerException, match="PERMISSION_DENIED"):
+        client.get_model_metadata("mine", headers=bearing(INFER_ONLY))
+    with pytest.raises(InferenceServerException, match="NOT_FOUND"):
+        client.get_model_config("yours", headers=bearing(MINE))
+    for token, seen in ((ALL, {"mine", "yours"}), (MINE, {"mine"}), (NOTHING, set())):
+        index = client.get_model_repository_index(headers=bearing(token))
+        assert {entry.name for entry in index.models} == seen
+        told = client.get_inference_statistics(headers=bearing(token))
+        assert {entry.name for entry in told.model_stats} == seen
+    client.close()
+
+
+@pytest.mark.parametrize("token, model, told", [
+    ("", "mine", "UNAUTHENTICATED"), (MINE, "yours", "NOT_FOUND"), (MINE, "mine", ""),
+])  # fmt: skip
+def test_grpc_streams_ask_as_well(
+    server: guarded.Guarded, token: str, model: str, told: str
+) -> None:
+    client = triton_grpc.InferenceServerClient(f"127.0.0.1:{server.ports['serving grpc']}")
+    given = triton_grpc.InferInput("x", [1, 4], "FP32")
+    given.set_data_from_numpy(np.ones((1, 4), np.float32))
+    came = threading.Event()
+    answers: list[Any] = []
+
+    def take(result: Any, error: Any) -> None:
+        answers.append(error or result.as_numpy("y"))
+        came.set()
+
+    client.start_stream(take, headers=bearing(token))
+    with contextlib.suppress(InferenceServerException):  # refused before it could ask
+        client.async_stream_infer(model, [given])
+    assert came.wait(10)
+    client.stop_stream()
+    client.close()
+    if told:
+        assert told in str(answers[0])
+    else:
+        assert (answers[0] == 2).all()
+
+
+def test_keys_rotate_under_load_without_one_wrong_answer(tmp_path: Path) -> None:
+    settings = guarded.jwt_settings(tmp_path)
+    path = Path(settings["jwks"])
+
+    def publish(*numbers: int) -> None:
+        beside = tmp_path / "new"
+        beside.write_text(
+            issuer.key_set(*(issuer.public("ES256", f"ES256-{n}", n) for n in numbers))
+        )
+        beside.replace(path)
+
+    publish(0)
+    with guarded.serving(tmp_path, port=0, **settings) as server:
+        current = [0]
+        wrong: list[tuple[int, int]] = []
+        num_asked = [0]
+        over = threading.Event()
+
+        def load() -> None:
+            while not over.is_set():
+                number = current[0]
+                token = issuer.token(number=number)
+                code, _, _ = server.ask("POST", "/v2/models/mine/infer", token, INPUTS)
+                num_asked[0] += 1
+                if code != 200:
+                    wrong.append((number, code))
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        last = ""
+        for number in range(1, 5):
+            last = issuer.token(number=number - 1)
+            publish(number - 1, number)
+            current[0] = number
+            time.sleep(0.4)  # what was asked with the old key is answered
+            publish(number)
+            time.sleep(1.5)
+            assert server.ask("GET", "/v2", last)[0] == 401
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert num_asked[0] > 200
