@@ -80,6 +80,10 @@ class _Call:
         self.outputs: list[views.View] = []
         self.owners: list[views.View | None] = []
 
+    def stop(self) -> None:
+        """Let a run that is waiting or under way on a lane end before its next step."""
+        self.context[abi.CTX_NUM_STEPS] = 0
+
 
 class Instance:
     """A loaded executable. ``signature``, ``metadata`` and ``digest`` describe it."""
@@ -149,10 +153,12 @@ class Instance:
             self._finish(stage, call, slots)
         return self._outputs(slots)
 
-    def start(self, inputs: Mapping[str, Any], lane: Lane, on_done: Done) -> None:
+    def start(self, inputs: Mapping[str, Any], lane: Lane, on_done: Done) -> Callable[[], None]:
         """Begin a run on a lane; later ``on_done(outputs, error)`` is called on its loop.
 
-        Only for native models. Raises InputError at once when the inputs do not fit.
+        Only for native models. Raises InputError at once when the inputs do not fit. What is
+        returned may be called until then: the run is stopped before its next step, and ends
+        with ModelNotReady unless that came too late.
         """
         if not self.is_native or len(self._program.stages) != 1:
             raise errors.ModelNotReady(
@@ -165,14 +171,20 @@ class Instance:
         call = self._prepare(0, stage, (symbols, slots))
 
         def finish() -> None:
+            is_stopped = not call.context[abi.CTX_NUM_STEPS] and call.binding.num_steps
+            call.context[abi.CTX_NUM_STEPS] = call.binding.num_steps
             self._finish(stage, call, slots)
-            on_done(self._outputs(slots), None)
+            if is_stopped:
+                on_done(None, errors.ModelNotReady("the run was stopped"))
+            else:
+                on_done(self._outputs(slots), None)
 
         try:
             lane.submit(call.context_address, finish)
         except BaseException:
             self._finish(stage, call, slots)
             raise
+        return call.stop
 
     def profile(self, inputs: Mapping[str, Any]) -> list[list[int]]:
         """Run once and give the clock ticks of every step, by stage (empty if interpreted)."""

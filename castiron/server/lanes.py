@@ -73,11 +73,12 @@ class Lanes:
     """The lanes before one native thread, or before one process; ``native`` is None for that."""
 
     __slots__ = ("_is_waking", "_loop", "_of", "_sharing", "_timer", "_timer_ns", "last_end_ns",
-                 "native")  # fmt: skip
+                 "native", "running")  # fmt: skip
 
     def __init__(self, native: Any, depth: int) -> None:
         self.native = native
         self.last_end_ns = 0
+        self.running: list[_Run] = []
         self._loop = asyncio.get_running_loop()
         self._sharing = sharing.Sharing(depth)
         self._of: dict[lane.Lane, served.Served] = {}
@@ -134,6 +135,8 @@ class Lanes:
                 _tell(asked, version)
                 if asked.id not in each.held:
                     asked.payload.over()
+        for run in self.running:
+            run.stop_if_abandoned()
 
     def _set_timer(self) -> None:
         wakes = [at for each in self._of if (at := each.next_wake_ns) is not None]
@@ -159,13 +162,14 @@ class Lanes:
 class _Run:
     """One batch on its way through an Instance."""
 
-    __slots__ = ("_batch", "_begun_ns", "_lanes", "_version")
+    __slots__ = ("_batch", "_begun_ns", "_lanes", "_stop", "_version")
 
     def __init__(self, lanes: Lanes, version: served.Served, formed: batch.Batch) -> None:
         self._lanes = lanes
         self._version = version
         self._batch = formed
         self._begun_ns = 0
+        self._stop: Callable[[], None] | None = None
 
     def begin(self) -> bool:
         """Merge the inputs and hand them over, or run them now; whether they were run now."""
@@ -180,13 +184,20 @@ class _Run:
             inputs = rows.merge([_inputs_of(part) for part in self._batch.parts])
             size_bytes = sum([part.request.size_bytes for part in self._batch.parts])
             if not version.quick.is_short(size_bytes):
-                version.instance.start(inputs, self._lanes.native, self._done)
+                self._lanes.running.append(self)
+                self._stop = version.instance.start(inputs, self._lanes.native, self._done)
                 return False
             outputs = version.quick.run(size_bytes, version.instance.run, inputs)
         except Exception as fault:  # noqa: BLE001  the requests are told, whoever made it not begin
             error = fault
         self._end(outputs, error, self._begun_ns, is_inline=True)
         return True
+
+    def stop_if_abandoned(self) -> None:
+        """Nobody waits for any of it any more: the machine is free for others."""
+        if self._stop is not None and self._batch.is_abandoned:
+            self._stop()
+            self._stop = None
 
     def _done(self, outputs: rows.Arrays | None, error: Exception | None) -> None:
         # Runs of a lane follow each other: this one began when the one before had ended.
@@ -205,12 +216,14 @@ class _Run:
         now = time.monotonic_ns()
         version, parts = self._version, self._batch.parts
         version.version.in_flight -= 1
+        if self in self._lanes.running:
+            self._lanes.running.remove(self)
         if error is None:
             version.count_run(self._batch, begun_ns, now, is_inline=is_inline)
         given_up = [part.request for part in parts if part.request.outcome]
         version.lane.finished(self._batch, self._outcome(outputs, error), now)
         for asked in given_up:
-            version.meters.wasted.value += 1
+            version.meters.wasted.value += error is None
             if asked.id not in version.lane.held:
                 asked.payload.over()
         self._lanes.wake()

@@ -27,12 +27,14 @@ def run_text(architecture: str) -> str:
 
 
 def _run(to: machine.Machine) -> str:
-    """Print `castiron_run(ctx)`: acquire the team if wanted, walk the steps, let the team go."""
+    """Print `castiron_run(ctx)`: acquire the team if wanted, walk the steps, let the team go.
+
+    The number of steps is read before each, so that a run is stopped by setting it to 0.
+    """
     body = f"""entry:
   %args = alloca [{abi.MAX_ARGS} x i64], align 64
 {words.load("%bases", "%ctx", abi.CTX_BASES, "ptr")}
 {words.load("%first", "%ctx", abi.CTX_STEPS, "ptr")}
-{words.load("%steps", "%ctx", abi.CTX_NUM_STEPS)}
 {words.load("%team", "%ctx", abi.CTX_TEAM, "ptr")}
 {words.load("%crash", "%ctx", abi.CTX_CRASH, "ptr")}
   %threads = call i64 @castiron_acquire(ptr %ctx, ptr %team)
@@ -41,6 +43,7 @@ def _run(to: machine.Machine) -> str:
 next:
   %step = phi i64 [ 0, %entry ], [ %step.next, %go ]
   %record = phi ptr [ %first, %entry ], [ %record.next, %go ]
+{words.load("%steps", "%ctx", abi.CTX_NUM_STEPS)}
   %more = icmp ult i64 %step, %steps
   br i1 %more, label %begin, label %finish
 begin:

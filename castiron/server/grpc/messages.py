@@ -9,7 +9,13 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    json_format,
+    message,
+    message_factory,
+)
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
@@ -27,6 +33,14 @@ def _filled() -> descriptor_pool.DescriptorPool:
 
 
 POOL = _filled()
+
+
+def read(kind: str, data: bytes) -> Any:
+    """The message of this kind in ``data``. InputError when there is none."""
+    try:
+        return named(kind).FromString(data)
+    except message.DecodeError as fault:
+        raise errors.InputError(f"expected a {kind}: {fault}", "message") from None
 
 
 def named(name: str) -> Any:
