@@ -280,21 +280,6 @@ def verify(path: Path) -> None:
         file.verify()
 
 
-def judge(path: Path, source: Path | None = None, previous: Path | None = None) -> None:
-    """Whether an executable may answer: digests, its contract beside ``source``, golden cases,
-    and that clients of the executable ``previous`` are understood.
-
-    Raises ExecutableError, ContractError, InputError or AdmissionError.
-    """
-    import pathlib
-
-    from castiron.registry import trial
-
-    run = (lambda file: load(file, threads=1), describe)
-    before = None if previous is None else pathlib.Path(previous)
-    trial.run(pathlib.Path(path), pathlib.Path(source or path), before, run)
-
-
 def open_file(path: Path) -> ExecutableFile:
     """The executable file itself, for looking inside it."""
     from castiron.executable import reader
@@ -328,8 +313,8 @@ def serve(
     cache = pathlib.Path(cache_dir) if cache_dir is not None else _cache_dir() / "models"
     return life.serve(
         pathlib.Path(models_dir),
-        _supply(threads, list(build_options)),
-        supply.Settings(cache, memory_budget_bytes=settings.memory_budget_bytes if settings else 0),
+        _supply(threads, list(build_options), is_placed=bool(settings and settings.place_lane)),
+        supply.Settings(cache),
         settings or server_settings.Settings(),
         security or security_settings.Settings(),
     )
@@ -343,7 +328,9 @@ def _cache_dir() -> pathlib.Path:
     return pathlib.Path(chosen) if chosen else pathlib.Path.home() / ".cache" / "castiron"
 
 
-def _supply(threads: int | None, build_options: list[str]) -> supply.Supply:
+def _supply(
+    threads: int | None, build_options: list[str], *, is_placed: bool = False
+) -> supply.Supply:
     """The functions by which the serving half opens and builds."""
     import sys
 
@@ -357,18 +344,9 @@ def _supply(threads: int | None, build_options: list[str]) -> supply.Supply:
     code: dict[str, int] = {}
 
     def open_instance(path: pathlib.Path) -> Instance:
-        if not code:
-            # Threads live in the code they started from, which stays mapped when this model goes.
-            host = instance.Instance(reader.open(path), device(threads), _Elsewhere)
-            code.update(host.code)
-            host.close()
-        return instance.Instance(reader.open(path), device(threads), _Elsewhere)
-
-    def judge_command(
-        path: pathlib.Path, source: pathlib.Path, previous: pathlib.Path | None
-    ) -> list[str]:
-        before = ["--previous", str(previous)] if previous else []
-        return [*castiron_command, "admit", str(path), "--source", str(source), *before]
+        opened = instance.Instance(reader.open(path), device(threads), _Elsewhere)
+        code.update(opened.code if not code else {})
+        return opened
 
     return supply.Supply(
         open_instance=open_instance,
@@ -376,11 +354,17 @@ def _supply(threads: int | None, build_options: list[str]) -> supply.Supply:
             *castiron_command, "build", str(source), "--out", str(out), *build_options,
         ],
         interpret_command=lambda path: [*castiron_command, "interpret", str(path)],
-        open_lane=lambda loop: lane.Lane(code, loop),
-        judge_command=judge_command,
+        open_lane=lambda loop: lane.Lane(code, loop, cpus=_lane_cpus() if is_placed else None),
         build_key=" ".join([castiron.__version__, target.host().name, *build_options]),
         memory=lambda: _memory(device(threads).pool.usage()),
     )  # fmt: skip
+
+
+def _lane_cpus() -> list[int] | None:
+    """All CPUs but the first, which is left to the event loop; None when there is only one."""
+    import os
+
+    return sorted(os.sched_getaffinity(0))[1:] or None
 
 
 class _Elsewhere:

@@ -100,6 +100,12 @@ class Settings:
         "to the lane costs more; 0: none are.",
     )
 
+    place_lane: bool = _setting(
+        False,
+        "Keep the native thread that runs models off the first CPU, which is left to the event "
+        "loop: for a machine that one server has to itself.",
+    )
+
     drain_delay_s: float = _setting(
         0.0,
         "After SIGTERM, how long readiness is already down while new requests are still answered.",
@@ -128,16 +134,6 @@ class Settings:
     )
 
     read_only_repository: bool = _setting(False, "Refuse the calls that load and unload models.")
-
-    watch_s: float = _setting(
-        0.0, "How often the models folder is looked at for what has changed; 0: only when asked."
-    )
-
-    memory_budget_bytes: int = _setting(
-        0,
-        "The most that weights, code and arenas of all versions may hold, by worker; versions that "
-        "are neither pinned nor in use make room. 0: there is no limit.",
-    )
 
     strict_readiness: bool = _setting(
         False,

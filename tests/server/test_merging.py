@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -56,10 +57,10 @@ def expected(x: np.ndarray, count: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def served(folder: Path) -> Iterator[tuple[live.Server, Any]]:
+def served(folder: Path, *words: str) -> Iterator[tuple[live.Server, Any]]:
     """The server and a client for gRPC."""
     command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--port", "0",
-               "--grpc-port", "0", "--threads", "1"]  # fmt: skip
+               "--grpc-port", "0", "--threads", "1", *words]  # fmt: skip
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     assert process.stdout is not None
@@ -203,6 +204,20 @@ def test_a_native_model_is_unloaded_and_loaded_under_load(running: Any) -> None:
             assert server.ask("POST", f"/v2/repository/models/deep/{change}")[0] == 200
         assert {call.result()[0] for call in asked} <= {200, 503}
     np.testing.assert_allclose(infer(server, "deep", x)[1], expected(x, 24), rtol=1e-3, atol=1e-4)
+
+
+def test_the_lane_leaves_the_first_cpu_to_the_loop_when_it_is_told_to(tmp_path: Path) -> None:
+    add = [helper.make_node("Add", ["x", "one"], ["y"])]
+    save(tmp_path / "models/tiny/1/model.cast", add, [1, 4], {"one": np.ones(1, np.float32)})
+    with served(tmp_path, "--place-lane") as (server, _):
+        (lane,) = [
+            thread
+            for thread in Path(f"/proc/{server.process.pid}/task").iterdir()
+            if (thread / "comm").read_text().strip() == "castiron-lane"
+        ]
+        allowed = sorted(os.sched_getaffinity(0))
+        assert os.sched_getaffinity(int(lane.name)) == set(allowed[1:] or allowed)
+        assert infer(server, "tiny", np.ones((1, 4), np.float32))[0] == 200
 
 
 def test_it_ends_with_status_0(running: Any) -> None:
