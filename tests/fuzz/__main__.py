@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --requests 100000 [--seed 1]``: fuzz a real server, print what it answered.
+"""``python -m tests.fuzz --requests 100000``: fuzz a real server, print what it answered.
 
 ``--only N`` sends the case of that number alone and prints it. Ends with status 1 on a complaint.
 """
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz import campaign, mutations, served
+from tests.fuzz import campaign, mutations, rpc, served
 
 
 def main() -> int:
@@ -18,18 +18,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--protocols", nargs="+", choices=("REST", "gRPC"), default=("REST", "gRPC")
+    )
     parser.add_argument("--only", type=int, help="the number of one case")
     chosen = parser.parse_args()
-    numbers = range(chosen.requests)
+    numbers = range(chosen.requests // len(chosen.protocols))
     if chosen.only is not None:
         numbers = range(chosen.only, chosen.only + 1)
         print(mutations.case(chosen.seed, chosen.only))
+        print(rpc.call(chosen.seed, chosen.only))
     with tempfile.TemporaryDirectory() as folder, served.serving(Path(folder)) as server:
-        report = campaign.run(server, chosen.seed, numbers)
-        print(report.text())
+        found = campaign.run(server, chosen.seed, numbers, chosen.protocols)
+        print(found.text())
         status = server.stop()
     print(f"stopped with status {status}")
-    return 1 if report.complaints or status else 0
+    return 1 if found.complaints or status else 0
 
 
 if __name__ == "__main__":

@@ -80,9 +80,13 @@ def _about(answer: Answer, sent: bytes) -> Iterator[str]:
     if not (isinstance(content, dict) and isinstance(content.get("error"), str)):
         yield f"no error body: {answer.body[:200]!r}"
         return
-    if answer.code == 503 and "retry-after" not in answer.headers:
+    if answer.code != 503:
+        return
+    # To come back does not help where the time asked for is too short whatever the queue.
+    is_late = "would not be ready in the time allowed" in content["error"]
+    if "retry-after" not in answer.headers and not is_late:
         yield "503 without Retry-After"
-    if answer.code == 503 and "limit" not in content["error"] and "memory" not in content["error"]:
+    if not is_late and not any(word in content["error"] for word in ("limit", "memory", "full")):
         yield f"503 for another reason than room: {content['error'][:200]}"
 
 

@@ -13,13 +13,16 @@ _FLOATS = (0.0, -1.0, 1e38, float("nan"), float("inf"))
 def changed(message: Any, dice: random.Random) -> None:
     """Change a few fields anywhere below the message, in place."""
     for _ in range(dice.choice([1, 1, 2, 4])):
-        _change_one(dice.choice(list(_below(message))), dice)
+        if places := [each for each in _below(message) if each.DESCRIPTOR.fields]:
+            _change_one(dice.choice(places), dice)
 
 
 def _below(message: Any) -> Iterator[Any]:
     yield message
     for descriptor, value in message.ListFields():
         if descriptor.message_type is not None:
+            if descriptor.message_type.GetOptions().map_entry:
+                continue
             for each in value if descriptor.is_repeated else [value]:
                 yield from _below(each)
 
@@ -32,6 +35,8 @@ def _change_one(message: Any, dice: random.Random) -> None:
     name = descriptor.name
     if dice.random() < 0.1:
         message.ClearField(name)
+    elif descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
+        _change_map(getattr(message, name), descriptor.message_type, dice)
     elif descriptor.is_repeated:
         _change_list(getattr(message, name), descriptor, dice)
     elif descriptor.message_type is not None:
@@ -52,6 +57,16 @@ def _change_list(values: Any, descriptor: Any, dice: random.Random) -> None:
         values[dice.randrange(len(values))] = _scalar(descriptor, values[0], dice)
     else:
         values.append(_scalar(descriptor, None, dice))
+
+
+def _change_map(values: Any, entry: Any, dice: random.Random) -> None:
+    key = dice.choice(["timeout", "priority", "binary_data_output", "sequence_id", "", "a"])
+    if entry.fields_by_name["value"].message_type is None:
+        return
+    parameter = values[key]
+    option = dice.choice(parameter.DESCRIPTOR.fields)
+    if option.message_type is None and not option.is_repeated:
+        _set(parameter, option.name, option, dice)
 
 
 def _set(message: Any, name: str, descriptor: Any, dice: random.Random) -> None:

@@ -60,14 +60,18 @@ DTYPES = {
 class Server:
     """A running one."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, grpc_port: int | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process = process
         self._log = log
-        assert process.stdout is not None
-        line = process.stdout.readline().decode()
-        assert line.startswith("serving on http://127.0.0.1:"), (line, self.log())
-        self.port = int(line.split()[2].rsplit(":", 1)[1].rstrip(","))
-        self.grpc_port = grpc_port
+        self.port = self._port("http")
+        self.grpc_port = self._port("grpc")
+
+    def _port(self, scheme: str) -> int:
+        """From the line in which it says that it listens."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().decode()
+        assert line.startswith(f"serving on {scheme}://127.0.0.1:"), (line, self.log())
+        return int(line.rsplit(":", 1)[1])
 
     @property
     def is_alive(self) -> bool:
@@ -113,7 +117,7 @@ class Server:
 def serving(folder: Path) -> Iterator[Server]:
     """A server over models that add one and that give everything back, ready."""
     _save(folder / "models")
-    command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--port", "0",
+    command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--port", "0", "--grpc-port", "0",
                "--threads", "1", "--cache-dir", str(folder / "cache"),
                "--log-level", "WARNING"]  # fmt: skip
     for name, value in OPTIONS.items():
@@ -121,7 +125,7 @@ def serving(folder: Path) -> Iterator[Server]:
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     try:
-        server = Server(process, folder / "log.txt", None)
+        server = Server(process, folder / "log.txt")
         _wait_ready(server)
         yield server
     finally:

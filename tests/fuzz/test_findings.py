@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 
+import grpc
 import pytest
+from tritonclient.grpc import service_pb2
 
 from tests.fuzz import calls, judge, served
 
@@ -38,3 +41,34 @@ def test_requests_before_a_malformed_one_get_their_own_answers_first(
     assert json.loads(found[0].body)["outputs"][0]["data"] == [2, 3, 4, 5]
     assert found[-1].code in {400, 431}
     assert list(json.loads(found[-1].body)) == ["error"]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x7f"])
+@pytest.mark.parametrize("name", ["ModelInfer", "ModelReady", "ServerMetadata"])
+def test_what_is_no_message_is_told_as_the_fault_of_the_caller(
+    server: served.Server, name: str, data: bytes
+) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        call = channel.unary_unary(f"/inference.GRPCInferenceService/{name}")
+        if name == "ServerMetadata" and data[:1] == b"\x0a" and len(data) == 4:
+            call(data, timeout=20)  # a field that it does not know, which is right
+            return
+        with pytest.raises(grpc.RpcError) as caught:
+            call(data, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().startswith("message: expected a ")
+
+
+def test_a_broken_message_in_a_stream_is_told_in_its_place(server: served.Server) -> None:
+    right = service_pb2.ModelInferRequest(model_name="add_one", id="a")
+    tensor = right.inputs.add(name="x", datatype="FP32", shape=[1, 4])
+    tensor.contents.fp32_contents.extend([1, 2, 3, 4])
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        call = channel.stream_stream(
+            "/inference.GRPCInferenceService/ModelStreamInfer",
+            response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
+        )
+        sent: Iterator[bytes] = iter([b"\xff\xff", right.SerializeToString()])
+        first, second = list(call(sent, timeout=20))
+    assert first.error_message.startswith("message: expected a ")
+    assert second.infer_response.id == "a"
