@@ -280,6 +280,21 @@ def verify(path: Path) -> None:
         file.verify()
 
 
+def judge(path: Path, source: Path | None = None, previous: Path | None = None) -> None:
+    """Whether an executable may answer: digests, its contract beside ``source``, golden cases,
+    and that clients of the executable ``previous`` are understood.
+
+    Raises ExecutableError, ContractError, InputError or AdmissionError.
+    """
+    import pathlib
+
+    from castiron.registry import trial
+
+    run = (lambda file: load(file, threads=1), describe)
+    before = None if previous is None else pathlib.Path(previous)
+    trial.run(pathlib.Path(path), pathlib.Path(source or path), before, run)
+
+
 def open_file(path: Path) -> ExecutableFile:
     """The executable file itself, for looking inside it."""
     from castiron.executable import reader
@@ -314,7 +329,7 @@ def serve(
     return life.serve(
         pathlib.Path(models_dir),
         _supply(threads, list(build_options), is_placed=bool(settings and settings.place_lane)),
-        supply.Settings(cache),
+        supply.Settings(cache, memory_budget_bytes=settings.memory_budget_bytes if settings else 0),
         settings or server_settings.Settings(),
         security or security_settings.Settings(),
     )
@@ -344,9 +359,18 @@ def _supply(
     code: dict[str, int] = {}
 
     def open_instance(path: pathlib.Path) -> Instance:
-        opened = instance.Instance(reader.open(path), device(threads), _Elsewhere)
-        code.update(opened.code if not code else {})
-        return opened
+        if not code:
+            # Threads live in the code they started from, which stays mapped when this model goes.
+            host = instance.Instance(reader.open(path), device(threads), _Elsewhere)
+            code.update(host.code)
+            host.close()
+        return instance.Instance(reader.open(path), device(threads), _Elsewhere)
+
+    def judge_command(
+        path: pathlib.Path, source: pathlib.Path, previous: pathlib.Path | None
+    ) -> list[str]:
+        before = ["--previous", str(previous)] if previous else []
+        return [*castiron_command, "admit", str(path), "--source", str(source), *before]
 
     return supply.Supply(
         open_instance=open_instance,
@@ -355,6 +379,7 @@ def _supply(
         ],
         interpret_command=lambda path: [*castiron_command, "interpret", str(path)],
         open_lane=lambda loop: lane.Lane(code, loop, cpus=_lane_cpus() if is_placed else None),
+        judge_command=judge_command,
         build_key=" ".join([castiron.__version__, target.host().name, *build_options]),
         memory=lambda: _memory(device(threads).pool.usage()),
     )  # fmt: skip

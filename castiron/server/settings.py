@@ -135,6 +135,16 @@ class Settings:
 
     read_only_repository: bool = _setting(False, "Refuse the calls that load and unload models.")
 
+    watch_s: float = _setting(
+        0.0, "How often the models folder is looked at for what has changed; 0: only when asked."
+    )
+
+    memory_budget_bytes: int = _setting(
+        0,
+        "The most that weights, code and arenas of all versions may hold, by worker; versions that "
+        "are neither pinned nor in use make room. 0: there is no limit.",
+    )
+
     strict_readiness: bool = _setting(
         False,
         "Ready only when every model is; otherwise when all have settled and at least one is.",
