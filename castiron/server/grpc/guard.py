@@ -21,8 +21,8 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 _OPEN = frozenset({
     f"/{messages.SERVICE}/ServerLive", f"/{messages.SERVICE}/ServerReady",
-    "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
 })  # fmt: skip
+_HEALTH = "grpc.health.v1.Health"
 
 # The right that a call needs, "" when being known is enough, and the field that names the model.
 _NEEDED: dict[str, tuple[str, str]] = {
@@ -59,32 +59,51 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # published witho
             return handler
         service, _, name = asked.method.lstrip("/").rpartition("/")
         headers = [(k.lower().encode(), _bytes(v)) for k, v in asked.invocation_metadata or ()]
-        check = _Check(self._access, headers, name if service == messages.SERVICE else "")
+        check = _Check(self._access, headers, service, name)
         if handler.unary_unary is not None:
             return _like(handler, "unary_unary", check.unary(handler.unary_unary))
+        if handler.unary_stream is not None:
+            return _like(handler, "unary_stream", check.watch(handler.unary_stream))
         if handler.stream_stream is not None:
             return _like(handler, "stream_stream", check.stream(handler.stream_stream))
         return None
 
 
 class _Check:
-    """The questions about one call; ``name`` is empty for other services, such as reflection."""
+    """The questions about one call of one service."""
 
     def __init__(
-        self, allowed: access.Access, headers: list[tuple[bytes, bytes]], name: str
+        self, allowed: access.Access, headers: list[tuple[bytes, bytes]], service: str, name: str
     ) -> None:
         self._access = allowed
         self._headers = headers
-        self._name = name
+        self._service = service
+        self._name = name if service == messages.SERVICE else ""
+
+    async def _grant(self, request: Any, context: Any) -> rights.Grant | None:
+        """The caller's, which allows this request; None for one that everybody may make."""
+        if self._service == _HEALTH and request.service in {"", messages.SERVICE}:
+            return None
+        try:
+            grant = await self._access.check(self._headers)
+            self._require(grant, request)
+        except errors.CastironError as error:
+            await _abort(error, context)
+        return grant
 
     def unary(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def answer(request: Any, context: Any) -> Any:
-            try:
-                grant = await self._access.check(self._headers)
-                self._require(grant, request)
-            except errors.CastironError as error:
-                await _abort(error, context)
-            return self._cut(grant, await call(request, context))
+            grant = await self._grant(request, context)
+            told = await call(request, context)
+            return told if grant is None else self._cut(grant, told)
+
+        return answer
+
+    def watch(self, call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+        async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
+            await self._grant(request, context)
+            async for each in call(request, context):
+                yield each
 
         return answer
 
@@ -113,7 +132,9 @@ class _Check:
         return answer
 
     def _require(self, grant: rights.Grant, request: Any) -> None:
-        if not self._name:
+        if self._service == _HEALTH:
+            grant.require_sight(request.service.partition("/")[0])  # MODEL/VERSION
+        if self._service != messages.SERVICE:
             return
         if self._name not in _NEEDED:
             raise rights.forbidden("this call is not offered here")

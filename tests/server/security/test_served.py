@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import parser
 from tritonclient.utils import InferenceServerException
 
@@ -173,6 +176,45 @@ def test_grpc_lets_in_and_hides_as_http_does(server: guarded.Guarded) -> None:
         told = client.get_inference_statistics(headers=bearing(token))
         assert {entry.name for entry in told.model_stats} == seen
     client.close()
+
+
+def health(server: guarded.Guarded, service: str, token: str, *, is_watched: bool) -> str:
+    """What the standard health service tells, or its refusal."""
+    metadata = [tuple(pair) for pair in bearing(token).items()]
+    with grpc.insecure_channel(f"127.0.0.1:{server.ports['serving grpc']}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        asked = health_pb2.HealthCheckRequest(service=service)
+        try:
+            if is_watched:
+                found = next(iter(stub.Watch(asked, metadata=metadata, timeout=5)))
+            else:
+                found = stub.Check(asked, metadata=metadata, timeout=5)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(found.status))
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_the_health_service_tells_strangers_of_no_model(
+    server: guarded.Guarded, is_watched: bool
+) -> None:
+    for service, token, told in (
+        ("", "", "SERVING"), ("mine", "", "UNAUTHENTICATED"), ("none", "", "UNAUTHENTICATED"),
+        ("mine", MINE, "SERVING"), ("mine/1", MINE, "SERVING"), ("yours/1", MINE, "NOT_FOUND"),
+        ("yours", MINE, "NOT_FOUND"), ("none", MINE, "NOT_FOUND"),
+    ):  # fmt: skip
+        assert health(server, service, token, is_watched=is_watched) == told, service
+
+
+def test_calls_by_reflection_need_a_token(server: guarded.Guarded) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.ports['serving grpc']}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = reflection_pb2.ServerReflectionRequest(list_services="")
+        with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+            next(iter(stub.ServerReflectionInfo(iter([asked]), timeout=5)))
+        metadata = [("authorization", f"Bearer {NOTHING}")]
+        answer = next(iter(stub.ServerReflectionInfo(iter([asked]), metadata=metadata, timeout=5)))
+        assert len(answer.list_services_response.service) == 3
 
 
 @pytest.mark.parametrize("token, model, told", [
