@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from castiron.runtime.pool import Usage
     from castiron.server.security.settings import Settings as SecuritySettings
     from castiron.server.settings import Settings
+    from castiron.telemetry import tracer
     from castiron.telemetry.watched import Watched
     from castiron.tensor.signature import Signature
 
@@ -326,13 +327,27 @@ def serve(
     from castiron.server.security import settings as security_settings
 
     cache = pathlib.Path(cache_dir) if cache_dir is not None else _cache_dir() / "models"
+    settings = settings or server_settings.Settings()
     return life.serve(
         pathlib.Path(models_dir),
-        _supply(threads, list(build_options), is_placed=bool(settings and settings.place_lane)),
-        supply.Settings(cache, memory_budget_bytes=settings.memory_budget_bytes if settings else 0),
-        settings or server_settings.Settings(),
+        _supply(threads, list(build_options), is_placed=settings.place_lane),
+        supply.Settings(cache, memory_budget_bytes=settings.memory_budget_bytes),
+        settings,
         security or security_settings.Settings(),
+        _traces(settings.traces) if settings.traces else None,
     )
+
+
+def _traces(endpoint: str) -> Callable[[tracer.Counts], tracer.Spool]:
+    """What starts the exporter's process, which ends after the server has."""
+    import castiron
+    from castiron.telemetry import tracer
+    from castiron.telemetry.exporters import otlp
+
+    def open_traces(counts: tracer.Counts) -> tracer.Spool:
+        return tracer.Spool(otlp.start(endpoint, castiron.__version__)[1], counts)
+
+    return open_traces
 
 
 def _cache_dir() -> pathlib.Path:

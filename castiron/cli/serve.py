@@ -34,6 +34,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
+    parser.add_argument(
+        "--log-form",
+        default="auto",
+        choices=("auto", "json", "text"),
+        help="the form of log lines; auto: text on a terminal, else JSON (default: %(default)s)",
+    )
 
 
 def _add_settings(parser: argparse.ArgumentParser, record: Any) -> None:
@@ -56,10 +62,11 @@ def _chosen(options: argparse.Namespace, record: Any) -> Any:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal."""
     from castiron import api
-    from castiron.server import life, settings
+    from castiron.server import settings
     from castiron.server.security import settings as security
+    from castiron.telemetry import lines
 
-    life.log_to_stderr(options.log_level)
+    lines.write_to(level=options.log_level, form=options.log_form)
     return api.serve(
         options.models_dir,
         _chosen(options, settings.Settings),

@@ -79,6 +79,9 @@ class Request:
     payload: Any = None
     """The caller's own: inputs, and whom to tell."""
 
+    timeline: Any = None
+    """Where its owner notes what happened when; the scheduler looks at no time of it."""
+
     outcome: str = ""
     """One of OUTCOMES once it is settled."""
 

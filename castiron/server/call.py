@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from castiron.server import body as bodies
 from castiron.server import inference, rows, status
+from castiron.telemetry import timeline as timelines
 
 if TYPE_CHECKING:
     from castiron.server import served
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 class Call(abc.ABC):
     """What is known of a call before its request is read; the base of each protocol's kind."""
 
-    __slots__ = ("client", "is_retry", "model", "timeout_s", "version")
+    __slots__ = (
+        "client", "is_retry", "model", "parent", "timeline", "timeout_s", "trace_state",
+        "version",
+    )  # fmt: skip
+    protocol = "http"
+    timeline: timelines.Timeline
 
     def __init__(self, model: str, version: str, client: str) -> None:
         self.model = model
@@ -28,6 +34,8 @@ class Call(abc.ABC):
         self.client = client
         self.is_retry = False
         self.timeout_s: float | None = None
+        self.parent: bytes | None = None
+        self.trace_state: bytes | None = None
 
     @abc.abstractmethod
     async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:

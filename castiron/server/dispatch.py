@@ -18,14 +18,16 @@ from castiron.registry import registry as registries
 from castiron.registry import supply
 from castiron.registry import version as versions
 from castiron.scheduler import breaker, rate, request
-from castiron.server import application, inference, lanes, meters, served, status
+from castiron.server import application, inference, lanes, meters, reports, served, status
 from castiron.server import body as bodies
 from castiron.server import call as calls
 from castiron.server import settings as server_settings
+from castiron.telemetry import tracer
 
 if TYPE_CHECKING:
     import numpy as np
 
+_DEVICE = "cpu"
 _STATES = {breaker.CLOSED: 0.0, breaker.TRYING: 0.5, breaker.OPEN: 1.0}
 
 
@@ -33,8 +35,8 @@ class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "change", "in_use", "meters", "registry",
-        "settings",
+        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "change", "in_use", "on_prepared", "on_retired", "meters",
+        "registry", "reports", "settings", "tracer",
     )  # fmt: skip
 
     def __init__(
@@ -50,10 +52,16 @@ class Dispatcher:
         self._limiter = rate.Limiter()
         self._served: dict[versions.Version, served.Served] = {}
         self._native: lanes.Lanes | None = None
-        self.meters = meters.Meters(supplied.memory)
+        self.meters = meters.Meters(supplied.memory, settings.metrics_dir, settings.worker)
+        self.tracer = tracer.Tracer()
+        self.reports = reports.Reports(
+            self.meters, supplied.memory, is_terse=settings.terse_replies
+        )
         hooks = registries.Hooks(self._prepare, self._retire, self.meters.watch)
         self.registry = registries.Registry(supplied, registry_settings, hooks)
         self.in_use = 0
+        self.on_prepared: Callable[[served.Served], None] = _nothing
+        self.on_retired: Callable[[versions.Version], None] = _nothing
         self.change: Callable[[str, str, int | None], Awaitable[None]] = (
             self.registry.change
         )
@@ -75,6 +83,7 @@ class Dispatcher:
         )
         await made.open_lane(self.settings)
         self._served[version] = made
+        self.on_prepared(made)
         self.meters.watch_lane(version, _gauges(made))
 
     async def _retire(self, version: versions.Version) -> None:
@@ -93,6 +102,7 @@ class Dispatcher:
         if gone.application is not None:
             gone.application.close()
         del self._served[version]
+        self.on_retired(version)
 
     def served_by(self, version: versions.Version) -> served.Served:
         """What is kept for a version that is ready."""
@@ -117,6 +127,7 @@ class Dispatcher:
         Raises what ``status.classify`` knows; counts the outcome either way.
         """
         now = time.monotonic_ns()
+        timeline = call.timeline = self.tracer.begin(now, call.parent, call.trace_state)
         self.meters.accepted.value += 1
         is_known = call.model in self.registry.models
         counted = self.meters.named(call.model, "") if is_known else self.meters.unknown
@@ -128,7 +139,12 @@ class Dispatcher:
             place.version = version
             self._admit(call, version, now)
             place.take()
+            timeline.model, timeline.protocol = call.model, call.protocol
+            timeline.version, timeline.device = str(version.version.number), _DEVICE
             asked = await call.read(place.body, version)
+            timeline.parsed_ns = time.monotonic_ns()
+            if timeline.read_ns:
+                counted.read.observe((timeline.read_ns - now) / 1e9)
             version.check(asked.inputs)
             answer = await self._run(call, version, asked, place, now)
             answer = await call.finish(answer, version)
@@ -147,6 +163,12 @@ class Dispatcher:
             place.report(outcome)
             place.leave()
             counted.end(outcome)
+            self.tracer.end(timeline, outcome, time.monotonic_ns())
+
+    def tick(self, now_s: float) -> None:
+        """A second has passed."""
+        self.meters.publish()
+        self.reports.tick(now_s)
 
     def _choose(self, call: calls.Call, now: int) -> tuple[served.Served, int]:
         """The version that answers, and the leave of its breaker to try.
@@ -206,17 +228,19 @@ class Dispatcher:
         place: _Place,
         accepted_ns: int,
     ) -> Any:
-        size_bytes = served.size_of(asked.inputs)
+        timeline = call.timeline
+        timeline.input_bytes = size_bytes = served.size_of(asked.inputs)
 
         def render(outputs: Mapping[str, np.ndarray]) -> Any:
             begun_s = time.perf_counter()
             answer = call.render(outputs, asked, version)
             version.meters.render.observe(time.perf_counter() - begun_s)
+            timeline.rendered_ns = time.monotonic_ns()
             return answer
 
         deadline_ns = accepted_ns + _allowed_ns(call, asked, version)
         if version.may_run_inline(size_bytes) and time.monotonic_ns() < deadline_ns:
-            return render(version.run_inline(asked.inputs, size_bytes))
+            return render(version.run_inline(asked.inputs, size_bytes, timeline))
         work = lanes.Work(asked.inputs, size_bytes, render)
         place.work = work
         work.on_over = place.leave
@@ -228,7 +252,7 @@ class Dispatcher:
         )
         waits = request.Request(
             lanes.next_number(), accepted_ns, deadline_ns, num_rows or 1, size_bytes,
-            version.priority(asked), key, call.client, call.model, work,
+            version.priority(asked), key, call.client, call.model, work, timeline,
         )  # fmt: skip
         return await _answer(call, version, waits)
 
@@ -259,6 +283,10 @@ def _allowed_ns(call: calls.Call, asked: inference.Inference, version: served.Se
     if not wanted:
         return version.default_timeout_ns
     return min(int(min(wanted) * 1e9), version.max_timeout_ns)
+
+
+def _nothing(told: object) -> None:
+    del told
 
 
 async def _until_empty(gone: served.Served) -> None:

@@ -13,8 +13,7 @@ import gc
 import logging
 import signal
 import socket
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from castiron.server import changes, dispatch, edge, listen, rest
 from castiron.server import settings as server_settings
 from castiron.server.security import guard, tls
 from castiron.server.security import settings as security_settings
+from castiron.telemetry import tracer
 
 log = logging.getLogger("castiron.server")
 
@@ -41,12 +41,13 @@ def serve(
     registry_settings: supply.Settings,
     settings: server_settings.Settings,
     security: security_settings.Settings,
+    open_traces: Callable[[tracer.Counts], tracer.Spool] | None = None,
 ) -> int:
     """Serve the folder until a signal; return the exit status.
 
     Prints ``serving on http://HOST:PORT`` once connections are taken (``https`` with TLS), then
     ``admin on ...`` if there are admin calls. Raises CastironError when it cannot listen there,
-    should not, or the folder is missing.
+    should not, or the folder is missing. ``open_traces`` starts what sends spans on.
     """
     _keep_large_memory()
     guarded = guard.Guard(security)
@@ -59,6 +60,9 @@ def serve(
     admin_listener = guarded.open_admin(changes.calls(dispatcher), settings, dispatcher.meters)
     process = _Process(dispatcher, settings, models_dir, guarded)
     process.admin_listener = admin_listener
+    if open_traces is not None:
+        spool = open_traces(dispatcher.meters.fates)
+        dispatcher.tracer = tracer.Tracer(settings.trace_share, spool)
     uvloop.run(process.serve(sockets=[listener]))
     return 1 if process.force_exit else 0
 
@@ -139,6 +143,7 @@ class _Process(uvicorn.Server):
             assert isinstance(connection, edge.Edge)
             connection.check_time(now_s)
         self._guard.tick(now_s)
+        self._dispatcher.tick(now_s)
         loop.call_later(_SWEEP_S, self._sweep, loop)
 
     @contextlib.contextmanager
@@ -184,6 +189,7 @@ class _Process(uvicorn.Server):
             await self._end_grpc()
         await self._guard.close()
         self._dispatcher.registry.close()
+        await asyncio.to_thread(self._dispatcher.tracer.close)
         log.info("stopped")
 
     async def _end_grpc(self) -> None:
@@ -224,13 +230,3 @@ def _settled(task: asyncio.Task[None]) -> None:
     # Models stay for long: later collections need not look at them.
     gc.collect()
     gc.freeze()
-
-
-def log_to_stderr(level: str = "INFO") -> None:
-    """One line for each event, on the standard error stream."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("uvicorn").setLevel("WARNING")

@@ -6,13 +6,14 @@ version's children are looked up once and kept in its ``VersionMeters``.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 
 import castiron
 from castiron.registry import version as versions
 from castiron.server import status
-from castiron.telemetry import families, metrics
+from castiron.telemetry import families, metrics, shared, tracer
 
 _MOST_ROWS = 1024
 
@@ -74,6 +75,7 @@ class Meters:
     """All families of the edge and the children it needs itself."""
 
     __slots__ = (
+        "_folder",
         "_known",
         "accepted",
         "answered_rows",
@@ -82,6 +84,7 @@ class Meters:
         "direct_bodies",
         "ended",
         "executions",
+        "fates",
         "lanes",
         "latency",
         "page",
@@ -94,9 +97,14 @@ class Meters:
     )
 
     def __init__(
-        self, memory: Callable[[], Mapping[str, float]], store: metrics.Store | None = None
+        self, memory: Callable[[], Mapping[str, float]], folder: str = "", worker: int = 0
     ) -> None:
+        """Count alone, or as this worker among those that share the folder."""
+        self._folder = folder
+        path = os.path.join(folder, f"worker-{worker}{shared.SUFFIX}")
+        store = shared.Page(path) if folder else None
         self.page = page = metrics.Metrics(store)
+        self.fates = tracer.Fates(page.family(families.SPANS))
         self.accepted = page.family(families.ACCEPTED).child()
         self.ended = page.family(families.ENDED)
         self.latency = page.family(families.LATENCY)
@@ -116,6 +124,17 @@ class Meters:
         self._declare_gauges(memory)
         if store is not None:
             self._end_lost(store)
+
+    def publish(self) -> None:
+        """Let the other workers see what is read only when it is asked for."""
+        if self._folder:
+            self.page.publish()
+
+    def expose(self) -> str:
+        """The text form of all workers together."""
+        if not self._folder:
+            return self.page.expose()
+        return shared.merged(self._folder, self.page).expose()
 
     def _end_lost(self, store: metrics.Store) -> None:
         """What a process that died here had accepted and not ended has failed."""

@@ -58,7 +58,7 @@ class PredictCall(rest_call.RestCall):
         begun_s = time.perf_counter()
         entries = found.contract.schema.input
         asked = asking.parse(self._head, body, entries, self._given.max_json_bytes)
-        self._made = await self._in_time(found.before(asked), version)
+        self._made = await self._in_time(found.before(asked, len(body)), version)
         version.meters.parse.observe(time.perf_counter() - begun_s)
         wanted = found.outputs or list(version.interface.outputs)
         return inference.Inference("", self._made.tensors, dict.fromkeys(wanted, True), None)

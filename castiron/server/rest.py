@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("castiron.server")
 
+_CALL = "castiron.call"
+
 Scope = MutableMapping[str, Any]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Answer = tuple[int, list[tuple[bytes, bytes]], list[bytes | memoryview]]
@@ -72,6 +74,8 @@ class Rest:
             if status.classify(error)[1] == status.FAILED:
                 log.exception("%s %s failed", scope["method"], scope["path"], exc_info=error)
             answer = _refused(error)
+            if (asked := scope.get(_CALL)) is not None:
+                answer[1].extend(self._dispatcher.reports.headers(asked.timeline))
         await _write(answer, scope.get("castiron.edge"), send)
         if stop is not None:
             raise stop
@@ -90,7 +94,7 @@ class Rest:
             return self._server(method, parts[1:], grant)
         if parts == ["metrics"]:
             _allow(method, "GET")
-            text = page.visible(self._dispatcher.meters.page.expose(), grant).encode()
+            text = page.visible(self._dispatcher.meters.expose(), grant).encode()
             return 200, _headers(text, metrics.CONTENT_TYPE.encode()), [text]
         raise _no_route(scope)
 
@@ -211,8 +215,10 @@ class Rest:
             (model, number), dict(scope["headers"]), receive, scope.get("castiron.edge"),
             self._settings,
         )  # fmt: skip
+        scope[_CALL] = call
         answer = await self._dispatcher.infer(call)
-        return 200, answer.headers, answer.parts
+        headers = [*answer.headers, *self._dispatcher.reports.headers(call.timeline)]
+        return 200, headers, answer.parts
 
     async def _predict(
         self, model: str, number: str, scope: Scope, receive: body.Receive
@@ -221,8 +227,10 @@ class Rest:
             (model, number), dict(scope["headers"]), receive, scope.get("castiron.edge"),
             self._settings,
         )  # fmt: skip
+        scope[_CALL] = call
         answer = await self._dispatcher.infer(call)
-        return 200, answer.headers, answer.parts
+        headers = [*answer.headers, *self._dispatcher.reports.headers(call.timeline)]
+        return 200, headers, answer.parts
 
     def _model_statistics(self, model: str) -> Answer:
         numbered = self._dispatcher.registry.models.get(model)

@@ -36,6 +36,7 @@ class _Item(call.Call):
     def __init__(self, batch: Batch, head: Any, raw: memoryview, size: int) -> None:
         super().__init__(batch.address[0], batch.address[1], batch.client)
         self.timeout_s = batch.timeout_s
+        self.parent, self.trace_state = batch.trace
         self._batch = batch
         self._head = head
         self._raw = raw
@@ -76,6 +77,7 @@ class Batch:
         self.address = address
         self.client = rest_call.client_of(headers, peer, dispatcher.settings)
         self.timeout_s: float | None = None
+        self.trace = headers.get(b"traceparent"), headers.get(b"tracestate")
         self._headers = headers
         self._edge = connection
         self._dispatcher = dispatcher

@@ -36,6 +36,7 @@ class RestCall(call.Call):
         peer = "" if connection is None else connection.peer
         super().__init__(*address, client_of(headers, peer, given))
         self.is_retry = is_retry(headers)
+        self.parent, self.trace_state = headers.get(b"traceparent"), headers.get(b"tracestate")
         self._headers = headers
         self._receive = receive
         self._edge = connection
@@ -47,6 +48,7 @@ class RestCall(call.Call):
         if version.contract is not None and version.contract.limits.body_bytes is not None:
             held.limit = min(held.limit, version.contract.limits.body_bytes)
         content = await held.read(self._headers, self._receive, self._edge)
+        self.timeline.read_ns = time.monotonic_ns()
         begun_s = time.perf_counter()
         length = json_bytes(self._headers, content, self._settings)
         asked = inference.parse(content, length, version.interface)

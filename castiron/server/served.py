@@ -18,6 +18,7 @@ from castiron.registry import version as versions
 from castiron.scheduler import batch, breaker, lane, request, retry, settings
 from castiron.server import inference, meters, probe, quick, rows
 from castiron.server import settings as server_settings
+from castiron.telemetry import timeline as timelines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,16 +131,22 @@ class Served:
         """Whether a run of this size is so short that the loop makes it itself, now."""
         return self.lane.is_idle and not self.lane.is_closed and self.quick.is_short(size_bytes)
 
-    def run_inline(self, inputs: Mapping[str, np.ndarray], size_bytes: int) -> Any:
+    def run_inline(
+        self, inputs: Mapping[str, np.ndarray], size_bytes: int, timeline: timelines.Timeline
+    ) -> Any:
         """Run on this thread. Raises InputError."""
-        begun_ns = time.perf_counter_ns()
+        begun_ns = time.monotonic_ns()
         outputs = self.quick.run(size_bytes, self.instance.run, inputs)
-        time_ns = time.perf_counter_ns() - begun_ns
+        now = time.monotonic_ns()
+        time_ns = now - begun_ns
         num_rows = (self.rows and self.rows.count(inputs)) or 1
         self.meters.count_batch(num_rows, time_ns)
         self.meters.answered_rows.value += num_rows
         self.meters.queue.observe(0.0)
+        self.meters.batch.observe(0.0)
         self.meters.compute.observe(time_ns / 1e9)
+        timeline.run(begun_ns, begun_ns, now)
+        timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), num_rows
         return outputs
 
     def count_run(self, formed: batch.Batch, begun_ns: int, now: int, *, is_inline: bool) -> None:
@@ -152,8 +159,18 @@ class Served:
         for part in parts:
             asked = part.request
             if not asked.outcome and part.begin == 0:
-                self.meters.queue.observe(max(0, begun_ns - asked.arrival_ns) / 1e9)
-                self.meters.compute.observe(time_ns / 1e9)
+                self._note(asked.timeline, formed, begun_ns, now)
+
+    def _note(
+        self, timeline: timelines.Timeline, formed: batch.Batch, begun_ns: int, now: int
+    ) -> None:
+        """Where the time of a request went that was in this run."""
+        launched_ns = formed.launched_ns
+        self.meters.queue.observe(max(0, launched_ns - timeline.parsed_ns) / 1e9)
+        self.meters.batch.observe(max(0, begun_ns - launched_ns) / 1e9)
+        self.meters.compute.observe((now - begun_ns) / 1e9)
+        timeline.run(launched_ns, begun_ns, now)
+        timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), formed.rows
 
     def count_answer(self, asked: request.Request) -> None:
         """A request was answered by the lane."""

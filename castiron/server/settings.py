@@ -133,7 +133,31 @@ class Settings:
         "processes of its own; without this, such models answer infer only.",
     )
 
+    traces: str = _setting(
+        "",
+        "Where spans go: http://HOST:4318 or grpc://HOST:4317 of an OTLP receiver; without it, "
+        "nowhere.",
+    )
+
+    trace_share: float = _setting(
+        0.1, "The share of requests that are traced, where no caller's traceparent decides it."
+    )
+
+    terse_replies: bool = _setting(
+        False, "Leave out the headers that tell of the trace, of times and of the machine."
+    )
+
+    metrics_dir: str = _setting(
+        "", "A folder in which the workers of one server keep their metrics for each other."
+    )
+
+    worker: int = _setting(0, "The number of this process among them.")
+
     read_only_repository: bool = _setting(False, "Refuse the calls that load and unload models.")
+
+    workers: int = _setting(
+        1, "Serving processes on the same port, watched by one that replaces those that die."
+    )
 
     watch_s: float = _setting(
         0.0, "How often the models folder is looked at for what has changed; 0: only when asked."

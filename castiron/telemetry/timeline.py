@@ -35,6 +35,10 @@ class Timeline:
         self.batch_id = self.batch_rows = self.input_bytes = 0
         self.model = self.version = self.device = self.outcome = self.protocol = ""
 
+    def run(self, queued_ns: int, batched_ns: int, computed_ns: int) -> None:
+        """It ran: until when it waited, then with its batch, and when its outputs were there."""
+        self.queued_ns, self.batched_ns, self.computed_ns = queued_ns, batched_ns, computed_ns
+
     def stages(self) -> Iterator[tuple[str, int, int]]:
         """(stage, begin, end) of what happened."""
         begin_ns = self.accepted_ns

@@ -120,10 +120,17 @@ class Spool:
     def _hear(self) -> None:
         """What the exporter says of requests before."""
         with contextlib.suppress(OSError):
-            while report := self._channel.recv(REPORT.size):
-                exported, dropped = REPORT.unpack(report)
-                self._counts.exported.value += exported
-                self._counts.dropped.value += dropped
+            while self._hear_one():
+                pass
+
+    def _hear_one(self) -> bool:
+        report = self._channel.recv(REPORT.size)
+        if not report:
+            return False
+        exported, dropped = REPORT.unpack(report)
+        self._counts.exported.value += exported
+        self._counts.dropped.value += dropped
+        return True
 
     def close(self, patience_s: float = 5.0) -> None:
         """Send what is left and wait until the exporter has sent it on; not for the event loop."""
@@ -131,11 +138,13 @@ class Spool:
         if self._timer is not None:
             self._timer.cancel()
         self._close_message()
+        end_s = time.monotonic() + patience_s
         self._channel.settimeout(patience_s)
         self._send()
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_WR)
-        self._hear()
+            while self._hear_one():
+                self._channel.settimeout(max(0.01, end_s - time.monotonic()))
         self._drop_all()
         self._channel.close()
 

@@ -9,15 +9,14 @@ from castiron.telemetry import families, shared
 
 
 def test_requests_of_a_dead_worker_are_ended_by_the_next_one(tmp_path: Path) -> None:
-    path = str(tmp_path / "worker-0.metrics")
-    store = shared.Page(path)
-    first = meters.Meters(dict, store)
+    first = meters.Meters(dict, str(tmp_path))
     first.accepted.value += 5
     first.named("m", "1").end(status.OK)
     first.unknown.end(status.NOT_FOUND)
     assert first.in_flight == 3
-    store.close()
-    second = meters.Meters(dict, shared.Page(path))
+    assert isinstance(first.page.store, shared.Page)
+    first.page.store.close()
+    second = meters.Meters(dict, str(tmp_path))
     assert second.in_flight == 0
     assert second.named("m", "1").outcomes[status.OK].value == 1
     assert second.unknown.outcomes[status.FAILED].value == 3

@@ -16,6 +16,7 @@ class GrpcCall(call.Call):
     """One ModelInferRequest."""
 
     __slots__ = ("_context", "_request", "is_stopping")
+    protocol = "grpc"
 
     def __init__(self, request: Any, context: Any, given: server_settings.Settings) -> None:
         metadata = dict(context.invocation_metadata() or ())
@@ -23,6 +24,8 @@ class GrpcCall(call.Call):
         super().__init__(request.model_name, request.model_version, str(client)[:256])
         attempts = metadata.get("grpc-previous-rpc-attempts", "0")
         self.is_retry = attempts != "0" or metadata.get("x-retry-attempt", "0") != "0"
+        self.parent = str(metadata.get("traceparent", "")).encode() or None
+        self.trace_state = str(metadata.get("tracestate", "")).encode() or None
         self.timeout_s = context.time_remaining()
         self.is_stopping = False
         self._request = request

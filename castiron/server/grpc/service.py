@@ -154,7 +154,9 @@ class Service:
         """As POST /v2/models/{m}/infer."""
         call = calls.GrpcCall(request, context, self._settings)
         try:
-            return await self._dispatcher.infer(call)
+            answer = await self._dispatcher.infer(call)
+            context.set_trailing_metadata(self._dispatcher.reports.metadata(call.timeline))
+            return answer
         except status.ClientGone as error:
             raise asyncio.CancelledError from error
 

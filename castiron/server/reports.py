@@ -1,0 +1,64 @@
+"""What answers tell about themselves and the machine: headers over HTTP, metadata over gRPC.
+
+What is the same for all answers of a second is made once in it. ``life.py`` calls ``tick``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from castiron.server import meters
+from castiron.telemetry import timeline as timelines
+
+_Headers = list[tuple[bytes, bytes]]
+
+
+class Reports:
+    """The headers of one process; none with ``is_terse``."""
+
+    __slots__ = ("_busy_s", "_counted", "_is_terse", "_memory", "_now_s", "_same")
+
+    def __init__(
+        self,
+        counted: meters.Meters,
+        memory: Callable[[], Mapping[str, float]],
+        *,
+        is_terse: bool,
+    ) -> None:
+        self._counted = counted
+        self._memory = memory
+        self._is_terse = is_terse
+        self._now_s = 0.0
+        self._busy_s = counted.busy.value
+        self._same: _Headers = []
+        self._set(0.0)
+
+    def tick(self, now_s: float) -> None:
+        """A second has passed, or about that: what was the device's share of it?"""
+        passed_s, self._now_s = now_s - self._now_s, now_s
+        busy_s, self._busy_s = self._counted.busy.value - self._busy_s, self._counted.busy.value
+        self._set(min(1.0, busy_s / passed_s) if passed_s > 0 else 0.0)
+
+    def _set(self, utilization: float) -> None:
+        fragmentation = self._memory().get("fragmentation_ratio", 0.0)
+        self._same = [
+            (b"x-device-utilization", b"%.3f" % utilization),
+            (b"x-memory-fragmentation", b"%.3f" % fragmentation),
+        ]
+
+    def headers(self, timeline: timelines.Timeline) -> _Headers:
+        """What goes with the answer to this request, or with its refusal."""
+        if self._is_terse:
+            return []
+        made = [
+            *self._same,
+            (b"x-trace-id", timeline.context.trace_id),
+            (b"traceresponse", timeline.context.outgoing()),
+        ]
+        if timeline.computed_ns:
+            made.append((b"server-timing", timeline.server_timing()))
+        return made
+
+    def metadata(self, timeline: timelines.Timeline) -> list[tuple[str, str]]:
+        """The same for gRPC."""
+        return [(name.decode(), value.decode()) for name, value in self.headers(timeline)]

@@ -1,0 +1,148 @@
+"""A request from its head to a receiver of spans, and what its answer tells of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server import live
+from tests.telemetry import receiver
+
+_TRACE, _SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+_PARENT = {"traceparent": f"00-{_TRACE}-{_SPAN}-01", "tracestate": "a=1"}
+_MODELS = {"add_one/1/model.cast": "add_one"}
+_INFER = "/v2/models/add_one/infer"
+
+
+def _rows(server: live.Server) -> dict[str, Any]:
+    """A request that the model takes."""
+    told = server.get("/v2/models/add_one")["inputs"][0]
+    shape = [2 if dim == -1 else dim for dim in told["shape"]]
+    count = 1
+    for dim in shape:
+        count *= dim
+    tensor = {**told, "shape": shape, "data": [1] * count}
+    return {"inputs": [tensor]}
+
+
+@pytest.mark.parametrize("kind", [*receiver.KINDS])
+def test_each_stage_of_a_served_request_reaches_the_receiver(kind: str, tmp_path: Path) -> None:
+    with receiver.KINDS[kind]() as received:
+        with live.serving(tmp_path, _MODELS, traces=received.endpoint, trace_share=0.0) as server:
+            code, headers, body = server.ask("POST", _INFER, _rows(server), _PARENT)
+            assert code == 200, body
+            assert headers["x-trace-id"] == _TRACE
+            code, refused, _ = server.ask("POST", _INFER, {"inputs": []}, _PARENT)
+            assert code == 400
+            assert refused["x-trace-id"] == _TRACE
+            code, other, _ = server.ask("POST", _INFER, _rows(server))
+            assert other["x-trace-id"] != _TRACE
+            assert other["traceresponse"].endswith("-00")
+            assert server.stop(signal.SIGTERM) == 0
+        roots = [span for span in received.spans if span.kind == span.SPAN_KIND_SERVER]
+        assert {span.trace_id.hex() for span in roots} == {_TRACE}
+        assert [receiver.values(span.attributes)["castiron.outcome"] for span in roots] == [
+            "ok", "invalid",
+        ]  # fmt: skip
+        good = roots[0]
+        assert headers["traceresponse"] == f"00-{_TRACE}-{good.span_id.hex()}-01"
+        assert good.parent_span_id.hex() == _SPAN
+        assert good.trace_state == "a=1"
+        labels = receiver.values(good.attributes)
+        assert labels["castiron.model"] == "add_one"
+        assert labels["castiron.version"] == "1"
+        assert labels["castiron.device"] == "cpu"
+        assert labels["castiron.protocol"] == "http"
+        assert labels["castiron.batch_id"] == 1
+        assert labels["castiron.batch_rows"] >= 1
+        assert labels["castiron.input_bytes"] > 0
+        below = [span for span in received.spans if span.parent_span_id == good.span_id]
+        assert [span.name for span in below] == [
+            "read", "parse", "queue", "batch", "compute", "render",
+        ]  # fmt: skip
+        assert below[0].start_time_unix_nano == good.start_time_unix_nano
+        assert below[-1].end_time_unix_nano <= good.end_time_unix_nano
+
+
+def test_answers_tell_of_the_trace_of_times_and_of_the_machine(server: live.Server) -> None:
+    _, headers, _ = server.ask("POST", _INFER, _rows(server))
+    assert re.fullmatch("[0-9a-f]{32}", headers["x-trace-id"])
+    assert re.fullmatch(f"00-{headers['x-trace-id']}-[0-9a-f]{{16}}-00", headers["traceresponse"])
+    timing = r"queue;dur=\d+\.\d{3}, compute;dur=\d+\.\d{3}, render;dur=\d+\.\d{3}"
+    assert re.fullmatch(timing, headers["server-timing"])
+    assert 0 <= float(headers["x-device-utilization"]) <= 1
+    assert 0 <= float(headers["x-memory-fragmentation"]) <= 1
+    assert headers["x-model-version"]
+    _, refused, _ = server.ask("POST", "/v2/models/none/infer", {})
+    assert "server-timing" not in refused
+    assert re.fullmatch("[0-9a-f]{32}", refused["x-trace-id"])
+    _, others, _ = server.ask("GET", "/v2")
+    assert "x-trace-id" not in others
+
+
+def test_a_terse_server_tells_nothing_of_that(tmp_path: Path) -> None:
+    with live.serving(tmp_path, _MODELS, terse_replies=True) as server:
+        code, headers, _ = server.ask("POST", _INFER, _rows(server))
+        assert code == 200
+        assert {"x-trace-id", "traceresponse", "server-timing", "x-device-utilization"}.isdisjoint(
+            headers
+        )
+
+
+def test_two_workers_show_one_page_and_a_successor_goes_on(tmp_path: Path) -> None:
+    shared = str(tmp_path / "metrics")
+    Path(shared).mkdir()
+    name = "castiron_requests_total{model=add_one,outcome=ok,version=1}"
+    with live.serving(tmp_path / "a", _MODELS, metrics_dir=shared, worker=0) as one:
+        with live.serving(tmp_path / "b", _MODELS, metrics_dir=shared, worker=1) as two:
+            for server, count in ((one, 3), (two, 4)):
+                for _ in range(count):
+                    assert server.ask("POST", _INFER, _rows(server))[0] == 200
+            pages = [server.metrics() for server in (one, two)]
+            assert [page[name] for page in pages] == [7, 7]
+            assert pages[0]["castiron_requests_accepted_total{}"] == 7
+            two.process.kill()
+            two.process.wait()
+        assert one.metrics()[name] == 7
+        with live.serving(tmp_path / "c", _MODELS, metrics_dir=shared, worker=1) as three:
+            assert three.ask("POST", _INFER, _rows(three))[0] == 200
+            assert one.metrics()[name] == three.metrics()[name] == 8
+
+
+def test_every_request_of_many_at_once_has_one_outcome_and_its_spans(tmp_path: Path) -> None:
+    num_threads, each = 8, 60
+    with receiver.over_http() as received:
+        received.keeps = False
+        with live.serving(tmp_path, _MODELS, traces=received.endpoint, trace_share=1.0) as server:
+            body = _rows(server)
+
+            def ask() -> None:
+                for _ in range(each):
+                    assert server.ask("POST", _INFER, body)[0] == 200
+
+            threads = [threading.Thread(target=ask) for _ in range(num_threads)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert server.outcomes() == {"ok": num_threads * each}
+            assert server.stop() == 0
+        assert received.count == 7 * num_threads * each
+
+
+def test_a_batch_of_requests_shares_the_trace_of_its_caller(tmp_path: Path) -> None:
+    with receiver.over_http() as received:
+        with live.serving(tmp_path, _MODELS, traces=received.endpoint) as server:
+            body = {"requests": [_rows(server)] * 3}
+            code, _, told = server.ask("POST", "/v2/models/add_one/batch", body, _PARENT)
+            assert code == 200, told
+            assert len(json.loads(told)["responses"]) == 3
+            assert server.stop() == 0
+        roots = [span for span in received.spans if span.kind == span.SPAN_KIND_SERVER]
+        assert [span.parent_span_id.hex() for span in roots] == [_SPAN] * 3
