@@ -44,7 +44,7 @@ def from_json(data: Any, dtype: dtypes.DType, shape: tuple[int, ...], path: str)
         if found - {kind}:
             raise _wrong_kind(flat, {kind}, dtype, path)
         values = _strings(flat, path) if kind is str else np.array(flat, np.bool_)
-    return values.reshape(shape)
+    return _shaped(values, shape, path)
 
 
 def from_bytes(
@@ -67,7 +67,14 @@ def from_bytes(
         raise errors.InputError("expected each byte of a BOOL to be 0 or 1", path)
     if not values.flags.aligned:
         values = values.copy()
-    return values.reshape(shape)
+    return _shaped(values, shape, path)
+
+
+def _shaped(values: np.ndarray, shape: tuple[int, ...], path: str) -> np.ndarray:
+    try:
+        return values.reshape(shape)
+    except ValueError:  # no values, and yet extents beside the 0 that no array can have
+        raise errors.InputError(f"expected smaller extents, found {list(shape)}", path) from None
 
 
 def to_bytes(values: np.ndarray, dtype: dtypes.DType) -> bytes | memoryview:

@@ -72,3 +72,16 @@ def test_a_broken_message_in_a_stream_is_told_in_its_place(server: served.Server
         first, second = list(call(sent, timeout=20))
     assert first.error_message.startswith("message: expected a ")
     assert second.infer_response.id == "a"
+
+
+@pytest.mark.parametrize("is_raw", [True, False])
+def test_no_values_of_extents_that_no_array_has_are_refused(
+    server: served.Server, is_raw: bool
+) -> None:
+    shape = [0, 2**31 - 1, 2**31 - 1, 2**31 - 1]
+    tensor = {"name": "x", "datatype": "FP32", "shape": shape}
+    given = {"parameters": {"binary_data_size": 0}} if is_raw else {"data": []}
+    request = calls.of_raw("add_one", {"inputs": [tensor | given]}, b"")
+    (found,) = answers(server, request.encoded())
+    assert found.code == 400
+    assert json.loads(found.body)["error"].startswith("inputs[0]")
