@@ -146,3 +146,37 @@ def test_a_batch_of_requests_shares_the_trace_of_its_caller(tmp_path: Path) -> N
             assert server.stop() == 0
         roots = [span for span in received.spans if span.kind == span.SPAN_KIND_SERVER]
         assert [span.parent_span_id.hex() for span in roots] == [_SPAN] * 3
+
+
+@pytest.mark.slow
+def test_of_a_hundred_thousand_traced_requests_one_in_a_thousand_spans_is_lost_at_most(
+    tmp_path: Path,
+) -> None:
+    num_connections, each, at_once = 4, 25_000, 50
+    with receiver.over_http() as received:
+        received.keeps = False
+        with live.serving(tmp_path, _MODELS, traces=received.endpoint, trace_share=1.0) as server:
+            body = json.dumps(_rows(server)).encode()
+            head = f"POST {_INFER} HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n"
+            message = (head.encode() + body) * at_once
+
+            def ask() -> None:
+                with server.connect() as connection:
+                    for _ in range(each // at_once):
+                        connection.sendall(message)
+                        found = 0
+                        rest = b""
+                        while found < at_once:
+                            part = rest + connection.recv(1 << 16)
+                            found += part.count(b"HTTP/1.1 200 OK")
+                            rest = part[-14:]  # one byte less than what is counted
+
+            threads = [threading.Thread(target=ask) for _ in range(num_connections)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            count = num_connections * each
+            assert server.outcomes() == {"ok": count}
+            assert server.stop() == 0
+        assert 7 * count * 0.999 <= received.count <= 7 * count
