@@ -74,13 +74,22 @@ def _place_beside(given: Path) -> Path:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from castiron import api
+    from castiron import api, errors
     from castiron.contract import check, document
+    from castiron.server.steps import fit, folder
 
     given = options.contract or options.model
     declared = api.contract(given)
-    signature, _ = api.describe(document.model_in(options.model))
-    check.require(declared, signature, str(given))
+    file = document.model_in(options.model)
+    signature, metadata = api.describe(file)
+    problems = check.check(declared, signature)
+    if declared.pipeline is None:
+        place = Path(options.contract).parent if options.contract else file.parent
+        problems += fit.mismatches(
+            declared, folder.Folder(place, metadata), has_before=False, has_after=False
+        )
+    if problems:
+        raise errors.ContractError(str(given), problems)
     print(f"{given}: the contract of {declared.name} fits")
     return 0
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("castiron.server")
 
+# Larger tables are checked cell by cell in a process.
+_LIGHT_BYTES = 1 << 15
+
 
 class Crews:
     """The crew that all declared steps share; pipelines have one each."""
@@ -120,9 +123,12 @@ class Application:
         self._crew.forget(self._lesson)
         self._crews.give_back(self._crew)
 
-    async def before(self, asked: asking.Asked) -> inward.Made:
-        """Values to tensors. Raises InputError, TooLargeError and what a crew raises."""
-        if self._inward is not None:
+    async def before(self, asked: asking.Asked, size_bytes: int) -> inward.Made:
+        """Values that came in so many bytes to tensors.
+
+        Raises InputError, TooLargeError and what a crew raises.
+        """
+        if self._inward is not None and size_bytes <= _LIGHT_BYTES:
             return self._inward.run(asked.values | asked.raw)
         head = {"act": "before", "values": asked.values}
         answer = await self._crew.call(self._lesson, head, asked.raw)

@@ -70,6 +70,38 @@ def test_every_mismatch_is_printed_with_its_field(
     assert "output[0].shape[1]: the model has 3, found 4" in error
 
 
+def test_steps_that_lead_nowhere_are_printed_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = model(tmp_path / "model.onnx")
+    assert run("init", source) == 0
+    declared = tmp_path / "contract.toml"
+    steps = """
+[[schema.input]]
+name = "rows"
+kind = "table"
+tensor = "x"
+columns = [{ name = "a" }, { name = "b" }]
+
+[[schema.output]]
+name = "labels"
+kind = "labels"
+tensor = "y"
+steps = [{ op = "top_k" }, { op = "labels", file = "labels.txt" }]
+"""
+    declared.write_text(declared.read_text() + steps)
+    (tmp_path / "labels.txt").write_text("a\nb\n")
+    assert run("check", source) == 1
+    found = capsys.readouterr().err
+    assert "schema.input[0]: makes 2 in dim 1, the model's 'x' has 3" in found
+    assert "schema.output[0].steps[1]: expected 3 names, as many as the model's classes" in found
+    (tmp_path / "labels.txt").write_text("a\nb\nc\n")
+    declared.write_text(
+        declared.read_text().replace('{ name = "b" }', '{ name = "b" }, { name = "c" }')
+    )
+    assert run("check", source) == 0
+
+
 def test_the_executable_holds_its_contract(tmp_path: Path) -> None:
     source = model(tmp_path / "model.onnx")
     run("init", source)

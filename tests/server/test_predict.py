@@ -229,6 +229,16 @@ def test_an_empty_table_has_no_rows(server: real.Server) -> None:
     assert predict(server, "table", {"rows": []}) == (200, {"rows": []})
 
 
+def test_a_large_table_is_read_in_a_process(server: real.Server) -> None:
+    rows: list[list[Any]] = [[index % 10 - 5, 0.5] for index in range(20_000)]
+    code, reply = predict(server, "table", {"rows": rows})
+    assert code == 200
+    assert reply["rows"] == [[max(0, first), second] for first, second in rows]
+    rows[12_345][1] = "x"
+    code, reply = predict(server, "table", {"rows": rows})
+    assert (code, reply["error"]) == (400, "rows[12345][1]: expected a number, found 'x'")
+
+
 def test_boxes_are_made_in_a_process(server: real.Server) -> None:
     rows = [1, 2, 3, 4, 0.1, 0.9]
     code, reply = predict(server, "boxes", {"v": {"shape": [1, 6], "data": rows}})

@@ -32,13 +32,14 @@ def suppress(output: np.ndarray, step: steps.Nms, place: Place | None) -> rankin
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:_MOST_CANDIDATES]
     corners = _corners(rows[chosen, :4], step.form)
     groups = best[chosen] if step.is_per_class else np.zeros(len(chosen), np.int64)
-    kept = _greedy(corners, groups, step)
-    shown = corners if place is None else _back(corners, place)
+    with np.errstate(invalid="ignore", over="ignore"):  # boxes without end overlap nothing
+        kept = _greedy(corners, groups, step)
+        shown = corners if place is None else _back(corners, place)
     return [
         {
-            "box": shown[index].tolist(),
+            "box": [ranking.as_number(edge) for edge in shown[index].tolist()],
             "index": int(best[chosen[index]]),
-            "score": float(scores[chosen[index]]),
+            "score": ranking.as_number(float(scores[chosen[index]])),
         }
         for index in kept
     ]

@@ -19,8 +19,10 @@ from castiron.server.steps.place import Place
 Arrays = Mapping[str, np.ndarray]
 Act = Callable[[Any, Place | None], Any]
 
-# Values of outputs that steps get through in about a millisecond.
+# Values of outputs that steps get through in about a millisecond. Those that are shown one by one
+# cost as much as so many that are only looked through.
 _LIGHT_VALUES = 1 << 19
+_SHOWN = 32
 
 
 class Outward:
@@ -45,7 +47,8 @@ class Outward:
         """Whether ``run`` is so quick that it may hold up the event loop."""
         if self._has_boxes:
             return False
-        return sum(outputs[entry.tensor].size for entry, _ in self._chains) <= _LIGHT_VALUES
+        weights = [(entry.tensor, 1 if acts else _SHOWN) for entry, acts in self._chains]
+        return sum(outputs[name].size * weight for name, weight in weights) <= _LIGHT_VALUES
 
     def run(self, outputs: Arrays, place: Place | None) -> dict[str, Any]:
         """Values by name, of what JSON has: lists, objects, text, numbers."""
@@ -111,12 +114,9 @@ def _array(value: np.ndarray) -> dict[str, Any]:
 
 
 def _number(item: Any) -> Any:
-    """As the protocol writes it: NaN and infinities are words (docs/protocol.md)."""
     if isinstance(item, bytes):
         return _text(item)
-    if not isinstance(item, float) or math.isfinite(item):
-        return item
-    return "NaN" if math.isnan(item) else "Infinity" if item > 0 else "-Infinity"
+    return ranking.as_number(item) if isinstance(item, float) else item
 
 
 def _scalar(value: Any, entry: model.Entry) -> Any:

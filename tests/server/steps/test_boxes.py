@@ -81,6 +81,13 @@ def test_scores_that_are_no_numbers_find_nothing() -> None:
     assert boxes.suppress(rows, steps.Nms(), None) == []
 
 
+def test_boxes_without_end_are_told_in_words() -> None:
+    rows = np.array([[[-np.inf, 0, np.inf, 9, 0.9], [0, 0, 3e38, 3e38, 0.8]]], np.float32)
+    first, second = boxes.suppress(rows, steps.Nms(), None)
+    assert first["box"] == ["-Infinity", 0, "Infinity", 9]
+    assert second["score"] == pytest.approx(0.8)
+
+
 def test_a_thousand_overlapping_boxes_take_milliseconds() -> None:
     rows = np.tile(f32([0, 0, 9, 9, 0.9]), (8400, 1))
     assert len(boxes.suppress(rows[None], steps.Nms(), None)) == 1

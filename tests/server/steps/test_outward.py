@@ -67,7 +67,11 @@ def test_what_the_model_gives_in_another_form_is_our_fault_not_the_clients() -> 
 def test_only_small_outputs_without_boxes_are_light() -> None:
     labels = outward.Outward(contracts.giving(Entry("v", "tensor", "y")), contracts.NOWHERE)
     assert labels.is_light({"y": np.zeros(1000, np.float32)})
-    assert not labels.is_light({"y": np.zeros(1 << 20, np.float32)})
+    assert not labels.is_light({"y": np.zeros(1 << 15, np.float32)})
+    entry = Entry("n", "number", "y", steps=(steps.CtcScore(),))
+    found = outward.Outward(contracts.giving(entry), contracts.NOWHERE)
+    assert found.is_light({"y": np.zeros(1 << 15, np.float32)})
+    assert not found.is_light({"y": np.zeros(1 << 20, np.float32)})
     entry = Entry("b", "boxes", "y", steps=(steps.Nms(),))
     assert not outward.Outward(contracts.giving(entry), contracts.NOWHERE).is_light(
         {"y": np.zeros((1, 1, 6), np.float32)}

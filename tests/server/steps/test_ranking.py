@@ -45,6 +45,20 @@ def test_the_best_come_first_and_of_equal_ones_the_earlier() -> None:
     assert len(ranking.top_k(scores, steps.TopK(9))) == 4, "NaN is not a score"
 
 
+@given(
+    st.lists(st.sampled_from([0.0, 1.0, 2.0, np.inf, -np.inf, np.nan]), max_size=60),
+    st.integers(1, 5),
+)
+def test_the_best_of_many_are_those_of_a_whole_sort(numbers: list[float], k: int) -> None:
+    ranked = sorted(
+        (index for index, number in enumerate(numbers) if not np.isnan(number)),
+        key=lambda index: -numbers[index],
+    )
+    found = ranking.top_k(f32([numbers]), steps.TopK(k)) if numbers else []
+    assert [each["index"] for each in found] == ranked[:k]
+    assert {each["score"] for each in found} <= {0, 1, 2, "Infinity", "-Infinity"}
+
+
 def test_names_are_given_as_far_as_they_go() -> None:
     found = ranking.top_k(f32([3, 2, 1]), steps.TopK(3))
     named = ranking.named(found, ("a", "b"))
