@@ -1,12 +1,12 @@
 """What guards the gRPC port: the same access, rights and certificates as the HTTP port.
 
-Stands before the service: a call is looked at by its name and its model before the service sees
-it, and what lists models is cut to those of the caller. A call that is not in the table is
-refused. The errors are those of HTTP, by the table of ``server/status.py``.
+Stands before the service, which asks ``require`` about each request that it has read; what lists
+models is cut to those of the caller. A call that is not in the table is refused. The errors are those of HTTP, by the table of ``server/status.py``.
 """
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -42,8 +42,60 @@ _NEEDED: dict[str, tuple[str, str]] = {
 _LISTS = {"RepositoryIndex": "models", "ModelStatistics": "model_stats"}
 
 
+class Question:
+    """Whether one caller may make the requests of one call; asked once they are read."""
+
+    __slots__ = ("_access", "_grant", "_name", "is_asked")
+
+    def __init__(self, allowed: access.Access, grant: rights.Grant, name: str) -> None:
+        self._access = allowed
+        self._grant = grant
+        self._name = name
+        self.is_asked = False
+
+    def ask(self, request: Any) -> None:
+        """Raise ModelNotFound or Refusal when it may not."""
+        self.is_asked = True
+        if self._name not in _NEEDED:
+            raise rights.forbidden("this call is not offered here")
+        action, field = _NEEDED[self._name]
+        model = getattr(request, field) if field else ""
+        if action == rights.ADMIN:
+            self._access.require_control(self._grant, model)
+        elif action and model:
+            self._grant.require(model, action)
+        elif model:
+            self._grant.require_sight(model)
+
+    def cut(self, answer: Any) -> Any:
+        """The answer, without the models that the caller may not have described."""
+        listed = _LISTS.get(self._name)
+        if listed is not None:
+            entries = getattr(answer, listed)
+            seen = [each for each in entries if self._grant.allows(each.name, rights.METADATA)]
+            if len(seen) != len(entries):
+                del entries[:]
+                entries.extend(seen)
+        return answer
+
+
+_question: contextvars.ContextVar[Question | None] = contextvars.ContextVar(
+    "question", default=None
+)
+
+
+def require(request: Any) -> None:
+    """Raise ModelNotFound or Refusal when the caller may not make this request.
+
+    The service calls it for each request that it has read, before it does anything about it.
+    """
+    question = _question.get()
+    if question is not None:
+        question.ask(request)
+
+
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # published without types
-    """Lets through what the access allows."""
+    """Lets through what the access allows; who asks is known before a message is read."""
 
     def __init__(self, allowed: access.Access) -> None:
         self._access = allowed
@@ -53,109 +105,79 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # published witho
     ) -> Any:
         """The method's handler, behind the questions about its caller."""
         handler = await go_on(asked)
-        if self._access.is_open and not _is_control(asked.method):
+        service, _, name = asked.method.lstrip("/").rpartition("/")
+        is_control = service == messages.SERVICE and name.startswith("RepositoryModel")
+        if self._access.is_open and not is_control:
             return handler
         if handler is None or asked.method in _OPEN:
             return handler
-        service, _, name = asked.method.lstrip("/").rpartition("/")
         headers = [(k.lower().encode(), _bytes(v)) for k, v in asked.invocation_metadata or ()]
-        check = _Check(self._access, headers, service, name)
-        if handler.unary_unary is not None:
-            return _like(handler, "unary_unary", check.unary(handler.unary_unary))
-        if handler.unary_stream is not None:
-            return _like(handler, "unary_stream", check.watch(handler.unary_stream))
-        if handler.stream_stream is not None:
-            return _like(handler, "stream_stream", check.stream(handler.stream_stream))
-        return None
-
-
-class _Check:
-    """The questions about one call of one service."""
-
-    def __init__(
-        self, allowed: access.Access, headers: list[tuple[bytes, bytes]], service: str, name: str
-    ) -> None:
-        self._access = allowed
-        self._headers = headers
-        self._service = service
-        self._name = name if service == messages.SERVICE else ""
-
-    async def _grant(self, request: Any, context: Any) -> rights.Grant | None:
-        """The caller's, which allows this request; None for one that everybody may make."""
-        if self._service == _HEALTH and request.service in {"", messages.SERVICE}:
-            return None
+        if service == _HEALTH:
+            return _health(handler, self._access, headers)
         try:
-            grant = await self._access.check(self._headers)
-            self._require(grant, request)
+            grant = await self._access.check(headers)
+        except errors.CastironError as error:
+            return _refusing(error)
+        if service != messages.SERVICE:
+            return handler
+        return _asking(handler, Question(self._access, grant, name))
+
+
+def _asking(handler: Any, question: Question) -> Any:
+    """The handler, for which the question is there to be asked."""
+
+    async def unary(request: Any, context: Any) -> Any:
+        _question.set(question)
+        answer = await handler.unary_unary(request, context)
+        assert question.is_asked, "answered without asking"
+        return question.cut(answer)
+
+    async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        _question.set(question)
+        async for each in handler.stream_stream(requests, context):
+            assert question.is_asked or each.error_message, "answered without asking"
+            yield each
+
+    if handler.unary_unary is not None:
+        return _like(handler, "unary_unary", unary)
+    return _like(handler, "stream_stream", stream)
+
+
+def _health(handler: Any, allowed: access.Access, headers: list[tuple[bytes, bytes]]) -> Any:
+    """The state of the server is for everybody, that of a model for those who see it."""
+
+    async def check(request: Any, context: Any) -> None:
+        if request.service in {"", messages.SERVICE}:
+            return
+        try:
+            grant = await allowed.check(headers)
+            grant.require_sight(request.service.partition("/")[0])  # MODEL/VERSION
         except errors.CastironError as error:
             await _abort(error, context)
-        return grant
 
-    def unary(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def answer(request: Any, context: Any) -> Any:
-            grant = await self._grant(request, context)
-            told = await call(request, context)
-            return told if grant is None else self._cut(grant, told)
+    async def unary(request: Any, context: Any) -> Any:
+        await check(request, context)
+        return await handler.unary_unary(request, context)
 
-        return answer
+    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        await check(request, context)
+        async for each in handler.unary_stream(request, context):
+            yield each
 
-    def watch(self, call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-        async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-            await self._grant(request, context)
-            async for each in call(request, context):
-                yield each
+    if handler.unary_unary is not None:
+        return _like(handler, "unary_unary", unary)
+    return _like(handler, "unary_stream", stream)
 
-        return answer
 
-    def stream(self, call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-        async def answer(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-            try:
-                grant = await self._access.check(self._headers)
-            except errors.CastironError as error:
-                await _abort(error, context)
-            refused: list[errors.CastironError] = []
+def _refusing(error: errors.CastironError) -> Any:
+    """A handler that refuses without reading a message."""
 
-            async def allowed() -> AsyncIterator[Any]:
-                async for request in requests:
-                    try:
-                        self._require(grant, request)
-                    except errors.CastironError as error:
-                        refused.append(error)
-                        return
-                    yield request
+    async def refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        await _abort(error, context)
+        async for each in requests:  # never: it makes this the generator that is expected
+            yield each
 
-            async for each in call(allowed(), context):
-                yield each
-            if refused:
-                await _abort(refused[0], context)
-
-        return answer
-
-    def _require(self, grant: rights.Grant, request: Any) -> None:
-        if self._service == _HEALTH:
-            grant.require_sight(request.service.partition("/")[0])  # MODEL/VERSION
-        if self._service != messages.SERVICE:
-            return
-        if self._name not in _NEEDED:
-            raise rights.forbidden("this call is not offered here")
-        action, field = _NEEDED[self._name]
-        model = getattr(request, field) if field else ""
-        if action == rights.ADMIN:
-            self._access.require_control(grant, model)
-        elif action and model:
-            grant.require(model, action)
-        elif model:
-            grant.require_sight(model)
-
-    def _cut(self, grant: rights.Grant, answer: Any) -> Any:
-        listed = _LISTS.get(self._name)
-        if listed is not None:
-            entries = getattr(answer, listed)
-            seen = [each for each in entries if grant.allows(each.name, rights.METADATA)]
-            if len(seen) != len(entries):
-                del entries[:]
-                entries.extend(seen)
-        return answer
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def credentials(certificates: tls.Certificates) -> Any:
@@ -177,10 +199,6 @@ def credentials(certificates: tls.Certificates) -> Any:
         return configuration()
 
     return grpc.dynamic_ssl_server_credentials(configuration(), renewed, needs_client)
-
-
-def _is_control(method: str) -> bool:
-    return method.startswith(f"/{messages.SERVICE}/RepositoryModel")
 
 
 def _like(handler: Any, kind: str, call: Any) -> Any:

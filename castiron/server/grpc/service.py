@@ -17,7 +17,7 @@ import grpc
 from castiron import errors
 from castiron.registry import version as versions
 from castiron.server import control, describe, dispatch, status
-from castiron.server.grpc import calls, messages
+from castiron.server.grpc import calls, guard, messages
 
 log = logging.getLogger("castiron.server")
 
@@ -191,6 +191,7 @@ class Service:
         request = messages.named("ModelInferRequest")()
         try:
             request = messages.read("ModelInferRequest", data)
+            guard.require(request)
             answer = await self.infer(request, context)
         except Exception as error:  # noqa: BLE001  its place in the stream is told
             _log(error, "ModelStreamInfer")
@@ -209,7 +210,9 @@ def _answering(method: Callable[[Any, Any], Awaitable[Any]], name: str) -> Any:
     @functools.wraps(method)
     async def answer(data: bytes, context: Any) -> Any:
         try:
-            return await method(messages.read(f"{name}Request", data), context)
+            request = messages.read(f"{name}Request", data)
+            guard.require(request)
+            return await method(request, context)
         except Exception as error:  # noqa: BLE001  whatever it is, its client is told
             _log(error, name)
             await _abort(error, context)

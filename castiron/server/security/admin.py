@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,14 +57,14 @@ class _Asked:
     origin: str
     certificate: str
     begun_s: float = field(default_factory=time.perf_counter)
-    number: int = field(default_factory=lambda: next(_numbers))
+    id: str = field(default_factory=lambda: f"{os.getpid()}-{next(_numbers)}")
 
     def told(self, grant: rights.Grant | None) -> dict[str, Any]:
         who = {"certificate": self.certificate}
         if grant is not None:
             who |= {"subject": grant.subject, "issuer": grant.issuer}
         return {
-            "id": self.number, "who": {name: text for name, text in who.items() if text},
+            "id": self.id, "who": {name: text for name, text in who.items() if text},
             "from": self.origin, "action": self.action, "model": self.model,
         }  # fmt: skip
 

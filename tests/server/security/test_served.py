@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import parser
 from tritonclient.utils import InferenceServerException
 
+from castiron.server.grpc import messages
 from tests.server.security import guarded, issuer, test_tokens
 
 INPUTS = {"inputs": [guarded.X]}
@@ -206,6 +207,17 @@ def test_the_health_service_tells_strangers_of_no_model(
         assert health(server, service, token, is_watched=is_watched) == told, service
 
 
+def test_a_broken_request_in_a_stream_is_told_in_its_place(server: guarded.Guarded) -> None:
+    metadata = [("authorization", f"Bearer {MINE}")]
+    with grpc.insecure_channel(f"127.0.0.1:{server.ports['serving grpc']}") as channel:
+        call = channel.stream_stream(
+            f"/{messages.SERVICE}/ModelStreamInfer",
+            response_deserializer=messages.named("ModelStreamInferResponse").FromString,
+        )
+        told = next(iter(call(iter([b"\xff\xff"]), metadata=metadata, timeout=5)))
+    assert told.error_message
+
+
 def test_calls_by_reflection_need_a_token(server: guarded.Guarded) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{server.ports['serving grpc']}") as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
@@ -218,7 +230,7 @@ def test_calls_by_reflection_need_a_token(server: guarded.Guarded) -> None:
 
 
 @pytest.mark.parametrize("token, model, told", [
-    ("", "mine", "UNAUTHENTICATED"), (MINE, "yours", "NOT_FOUND"), (MINE, "mine", ""),
+    ("", "mine", "UNAUTHENTICATED"), (MINE, "yours", "not served here"), (MINE, "mine", ""),
 ])  # fmt: skip
 def test_grpc_streams_ask_as_well(
     server: guarded.Guarded, token: str, model: str, told: str
