@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_options(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(words)
+    options.words = words
     try:
         return int(options.run(options))
     except errors.CastironError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
+import sys
 from typing import Any
 
 HELP = "serve a folder of models over HTTP"
@@ -64,13 +66,24 @@ def run(options: argparse.Namespace) -> int:
     from castiron import api
     from castiron.server import settings
     from castiron.server.security import settings as security
+    from castiron.server.workers import child, supervisor
     from castiron.telemetry import lines
 
     lines.write_to(level=options.log_level, form=options.log_form)
+    given, guarded = _chosen(options, settings.Settings), _chosen(options, security.Settings)
+    if (fd := os.environ.get(child.VARIABLE)) is not None:
+        from castiron.server.workers import link
+
+        told = link.join(int(fd)).told
+        given, guarded = supervisor.settings_of(told, given, guarded)
+    elif given.workers > 1:
+        # Every worker is this command again; what it is told comes through a socket.
+        command = [sys.executable, "-m", "castiron", *options.words]
+        return supervisor.serve(command, given, guarded)
     return api.serve(
         options.models_dir,
-        _chosen(options, settings.Settings),
-        security=_chosen(options, security.Settings),
+        given,
+        security=guarded,
         cache_dir=options.cache_dir,
         threads=options.threads,
         build_options=["--strict"] if options.strict else [],

@@ -59,7 +59,7 @@ class Registry:
     """All models of one folder."""
 
     __slots__ = ("_busy", "_folder", "_has_started", "_hooks", "_settings", "_staged", "_supply",
-                 "_task", "models", "routes")  # fmt: skip
+                 "_task", "left_out", "models", "routes")  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Registry:
         self._task: asyncio.Task[None] | None = None
         self._has_started = False
         self._staged: dict[str, list[versions.Version]] = {}
+        self.left_out: set[str] = set()  # models that were unloaded before this process started
         self.routes = routes.Routes()
         self.models: dict[str, dict[int, versions.Version]] = {}
 
@@ -192,6 +193,7 @@ class Registry:
     async def _stage(self, model: str) -> list[str]:
         listing = store.scan(self._folder)
         self._read_policies()
+        self.left_out.discard(model)
         if not any(each.model == model for each in listing.versions):
             raise errors.ModelNotFound(
                 f"model {model!r} is not in the folder: expected "
@@ -268,10 +270,18 @@ class Registry:
 
     def turn(self, model: str, number: int | None) -> list[versions.Version]:
         """As ``promote``, without waiting; what is to be taken away then."""
-        numbered = self._numbered(model)
+        self.require(model, number)
         if number is None:
             self.routes.promoted.pop(model, None)
-            return self._settle(model)
+        else:
+            self.routes.promoted[model] = number
+        return self._settle(model)
+
+    def require(self, model: str, number: int | None) -> None:
+        """Raise what ``promote`` would."""
+        numbered = self._numbered(model)
+        if number is None:
+            return
         version = numbered.get(number)
         if version is None:
             raise errors.ModelNotFound(
@@ -281,8 +291,6 @@ class Registry:
             raise errors.ModelNotReady(
                 f"version {number} of model {model!r} is {version.state}; load it first"
             )
-        self.routes.promoted[model] = number
-        return self._settle(model)
 
     async def rollback(self, model: str) -> int:
         """Back to the version that answered before; its number. Raises as ``promote``."""
@@ -314,7 +322,8 @@ class Registry:
         for found in listing.versions:
             numbers.setdefault(found.model, []).append(found.number)
         wanted = {model: self.routes.wanted(model, numbers[model]) for model in numbers}
-        return [found for found in listing.versions if found.number in wanted[found.model]]
+        return [found for found in listing.versions
+                if found.number in wanted[found.model] and found.model not in self.left_out]  # fmt: skip
 
     async def unload(self, model: str) -> None:
         """Answer no more for this model, finish what was accepted, give its memory back.

@@ -110,6 +110,11 @@ class CrashBlock:
             "create it with more slots"
         )
 
+    def clear(self) -> None:
+        """Free every slot, when the process that claimed them is gone and another takes over."""
+        for address in self._slots():
+            _word(address, abi.CRASH_USED).value = 0
+
     def traces(self) -> list[Trace]:
         """Return every claimed slot, as it was left or as it is now."""
         return [_read(at) for at in self._slots() if _word(at, abi.CRASH_USED).value]

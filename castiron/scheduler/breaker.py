@@ -74,6 +74,12 @@ class Breaker:
         elif self._state == CLOSED and is_good is not None:
             self._count(is_good, now)
 
+    def trip(self, now: int, open_ns: int) -> None:
+        """Open at once, for so long: its fault is known from elsewhere."""
+        if open_ns > 0:
+            self._open_ns = open_ns
+            self._open(now)
+
     def _judge_trial(self, is_good: bool | None, now: int) -> None:
         if is_good is None:
             self._num_allowed -= 1

@@ -35,7 +35,7 @@ class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "change", "in_use", "on_prepared", "on_retired", "meters",
+        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "change", "in_use", "on_prepared", "on_retired", "readiness", "meters",
         "registry", "reports", "settings", "tracer",
     )  # fmt: skip
 
@@ -60,6 +60,7 @@ class Dispatcher:
         hooks = registries.Hooks(self._prepare, self._retire, self.meters.watch)
         self.registry = registries.Registry(supplied, registry_settings, hooks)
         self.in_use = 0
+        self.readiness: Callable[[bool, Any], tuple[bool, Any]] = _as_it_is
         self.on_prepared: Callable[[served.Served], None] = _nothing
         self.on_retired: Callable[[versions.Version], None] = _nothing
         self.change: Callable[[str, str, int | None], Awaitable[None]] = (
@@ -283,6 +284,10 @@ def _allowed_ns(call: calls.Call, asked: inference.Inference, version: served.Se
     if not wanted:
         return version.default_timeout_ns
     return min(int(min(wanted) * 1e9), version.max_timeout_ns)
+
+
+def _as_it_is(is_ready: bool, detail: Any) -> tuple[bool, Any]:  # noqa: FBT001  a pair it is
+    return is_ready, detail
 
 
 def _nothing(told: object) -> None:

@@ -26,12 +26,14 @@ from castiron.server import changes, dispatch, edge, listen, rest
 from castiron.server import settings as server_settings
 from castiron.server.security import guard, tls
 from castiron.server.security import settings as security_settings
+from castiron.server.workers import link
 from castiron.telemetry import tracer
 
 log = logging.getLogger("castiron.server")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SWEEP_S = 1.0
+_PREPARE_S = 30.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -97,10 +99,22 @@ class _Process(uvicorn.Server):
         self._grpc: Any = None
         self._grpc_stop: asyncio.Task[None] | None = None
         self._watcher: watch.Watcher | None = None
+        self._link = link.of_process()
         super().__init__(_config(self._rest, dispatcher, settings, guarded))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen at once; models become ready while readiness tells so."""
+        """Listen at once; models become ready while readiness tells so.
+
+        A worker that takes the place of another listens when it can answer: until then, its
+        siblings have the connections.
+        """
+        registry = self._dispatcher.registry
+        if self._link is not None:
+            self._link.attach(self._dispatcher, lambda: self._rest.is_draining)
+        task = registry.start(self._models_dir)
+        task.add_done_callback(_settled)
+        if self._link is not None and self._link.is_replacement:
+            await asyncio.wait([task], timeout=_PREPARE_S)
         await super().startup(sockets)
         await self._guard.start()
         if self._settings.grpc_port >= 0:
@@ -124,6 +138,8 @@ class _Process(uvicorn.Server):
         if self.admin_listener is not None:
             shown = listen.url_of(self.admin_listener, self._guard.scheme)
             print(f"admin on {shown}", flush=True)  # noqa: T201
+        if self._link is not None:
+            self._link.start()
 
     def _watch(self) -> watch.Watcher | None:
         """Somebody who looks at the folder, if that is wanted."""

@@ -7,8 +7,18 @@ import socket
 from castiron import errors
 
 
+_adopted: dict[tuple[str, int], socket.socket] = {}
+
+
+def adopt(host: str, port: int, taken: socket.socket) -> None:
+    """Whoever wants to listen there gets this socket, on which another process listens too."""
+    _adopted[host, port] = taken
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Take connections there from now on; CastironError says why that is not possible."""
+    if (host, port) in _adopted:
+        return _adopted[host, port]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -111,6 +111,7 @@ class Rest:
             is_draining=self.is_draining,
             is_strict=self._settings.strict_readiness,
         )
+        is_ready, detail = self._dispatcher.readiness(is_ready, detail)
         if not self._access.is_open:
             detail.pop("versions", None)
         return _json(detail, 200 if is_ready else 503)

@@ -34,7 +34,8 @@ class Listener:
                 ("grpc.max_receive_message_length", given.max_body_bytes + _ENVELOPE_BYTES),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", given.max_head_bytes),
-                ("grpc.so_reuseport", 0),  # a port that is taken is told
+                # A port that is taken is told, unless it is shared with the other workers.
+                ("grpc.so_reuseport", int(given.workers > 1)),
             ],
         )
         made = service.Service(dispatcher, is_draining)
