@@ -35,8 +35,22 @@ class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget", "_crews", "_limiter", "_native", "_served", "_supply", "change", "in_use", "on_prepared", "on_retired", "readiness", "meters",
-        "registry", "reports", "settings", "tracer",
+        "_budget",
+        "_crews",
+        "_limiter",
+        "_native",
+        "_served",
+        "_supply",
+        "change",
+        "in_use",
+        "meters",
+        "on_prepared",
+        "on_retired",
+        "readiness",
+        "registry",
+        "reports",
+        "settings",
+        "tracer",
     )  # fmt: skip
 
     def __init__(
@@ -286,7 +300,7 @@ def _allowed_ns(call: calls.Call, asked: inference.Inference, version: served.Se
     return min(int(min(wanted) * 1e9), version.max_timeout_ns)
 
 
-def _as_it_is(is_ready: bool, detail: Any) -> tuple[bool, Any]:  # noqa: FBT001  a pair it is
+def _as_it_is(is_ready: bool, detail: Any) -> tuple[bool, Any]:
     return is_ready, detail
 
 

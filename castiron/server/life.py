@@ -125,10 +125,7 @@ class _Process(uvicorn.Server):
                 self._dispatcher, lambda: self._rest.is_draining, self._guard
             )
         loop = asyncio.get_running_loop()
-        registry = self._dispatcher.registry
-        task = registry.start(self._models_dir)
         self._watcher = self._watch()
-        task.add_done_callback(_settled)
         loop.call_later(_SWEEP_S, self._sweep, loop)
         assert sockets
         # Other programs read these lines.
