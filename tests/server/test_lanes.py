@@ -22,10 +22,12 @@ from castiron.scheduler import lane, request
 from castiron.scheduler import settings as lane_settings
 from castiron.server import lanes, meters, served, status
 from castiron.server import settings as server_settings
+from castiron.telemetry import tracer
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import signature
 
 METERS = meters.Meters(dict)
+TRACER = tracer.Tracer()
 SPECS = (signature.TensorSpec("x", dtypes.FLOAT32, ("n", 1)),)
 
 
@@ -66,7 +68,8 @@ class Bench:
     def __init__(self, depth: int = 2, **given: Any) -> None:
         self.instance = ByHand()
         version = versions.Version(store.Found("m", 1, Path("model.cast")))
-        version.admit(self.instance)
+        version.stage(self.instance)
+        version.admit()
         self.lanes = lanes.Lanes("the lane", depth)
         self.served = served.Served(
             version, self.instance, self.lanes, METERS.of(version), server_settings.Settings()
@@ -84,7 +87,7 @@ class Bench:
         within_ns = more.pop("within_ns", 60 * 10**9)
         asked = request.Request(
             number, now, now + within_ns, len(values), x.nbytes, more.pop("priority", 1),
-            more.pop("key", "same"), payload=work,
+            more.pop("key", "same"), payload=work, timeline=TRACER.begin(now, None, None),
         )  # fmt: skip
         self.lanes.submit(self.served, asked)
         return asked, work.future
