@@ -6,6 +6,7 @@ import base64
 import gzip
 import http.client
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -307,6 +308,41 @@ def test_a_client_that_leaves_while_steps_run_is_cancelled(server: real.Server) 
     while server.outcomes().get("cancelled", 0) == before and time.monotonic() < end:
         time.sleep(0.05)
     assert server.outcomes()["cancelled"] == before + 1
+
+
+def children(process_id: int) -> list[int]:
+    text = Path(f"/proc/{process_id}/task/{process_id}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def is_gone(process_id: int) -> bool:
+    try:
+        return ") Z" in Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_step_processes_end_with_the_server_however_it_ends(
+    number: int, models: Path, tmp_path: Path
+) -> None:
+    with real.serving(models, tmp_path / "cache", "--allow-pipelines") as running:
+        assert predict(running, "pixels", PNG, "image/png")[0] == 200
+        assert predict(running, "mine", {"words": "x"})[0] == 200
+        asleep = running.connect()
+        body = b'{"words": "sleep"}'
+        asleep.sendall(
+            b"POST /v2/models/mine/predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s"
+            % (len(body), body)
+        )
+        found = children(running.process.pid)
+        assert len(found) >= 2
+        assert running.stop(number) == (0 if number == signal.SIGTERM else -number)
+        asleep.close()
+    end = time.monotonic() + 10
+    while not all(map(is_gone, found)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert all(map(is_gone, found))
 
 
 def test_pipelines_are_closed_unless_the_operator_opens_them(models: Path, tmp_path: Path) -> None:
