@@ -45,7 +45,7 @@ Answer = tuple[int, list[tuple[bytes, bytes]], list[bytes | memoryview]]
 class Rest:
     """The application; ``is_draining`` takes readiness down before the server stops."""
 
-    __slots__ = ("_access", "_dispatcher", "_settings", "is_draining")
+    __slots__ = ("_access", "_client_header", "_dispatcher", "_settings", "is_draining")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Rest:
         allowed: access.Access,
     ) -> None:
         self._access = allowed
+        self._client_header = settings.client_header.lower().encode("latin-1")
         self._dispatcher = dispatcher
         self._settings = settings
         self.is_draining = False
@@ -86,6 +87,9 @@ class Rest:
         if parts[:2] == ["v2", "health"]:
             return self._health(method, parts[2:])
         grant = await self._access.check(scope["headers"])
+        if grant.subject:
+            # Rate limits count who it is; what a client calls itself comes earlier and loses.
+            scope["headers"] = [*scope["headers"], (self._client_header, grant.subject.encode())]
         if parts[0] == "v2":
             if len(parts) > 2 and parts[1] == "models" and parts[2] != "stats":
                 return await self._model(grant, parts[2:], scope, receive)

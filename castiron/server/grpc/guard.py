@@ -53,6 +53,11 @@ class Question:
         self._name = name
         self.is_asked = False
 
+    @property
+    def subject(self) -> str:
+        """Who asks."""
+        return self._grant.subject
+
     def ask(self, request: Any) -> None:
         """Raise ModelNotFound or Refusal when it may not."""
         self.is_asked = True
@@ -92,6 +97,12 @@ def require(request: Any) -> None:
     question = _question.get()
     if question is not None:
         question.ask(request)
+
+
+def subject() -> str:
+    """Who asks, by the token; "" where none is asked for. Rate limits count by it."""
+    question = _question.get()
+    return "" if question is None else question.subject
 
 
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # published without types

@@ -153,6 +153,7 @@ class Service:
     async def infer(self, request: Any, context: Any) -> Any:
         """As POST /v2/models/{m}/infer."""
         call = calls.GrpcCall(request, context, self._settings)
+        call.client = guard.subject() or call.client
         try:
             answer = await self._dispatcher.infer(call)
             context.set_trailing_metadata(self._dispatcher.reports.metadata(call.timeline))

@@ -301,3 +301,19 @@ def test_keys_rotate_under_load_without_one_wrong_answer(tmp_path: Path) -> None
             thread.join()
     assert wrong == []
     assert num_asked[0] > 200
+
+
+def test_rate_limits_count_by_the_token_whatever_a_client_calls_itself(tmp_path: Path) -> None:
+    settings = guarded.jwt_settings(tmp_path)
+    with guarded.serving(
+        tmp_path, port=0, grpc_port=0, rate_per_s=0.01, rate_burst=2, **settings
+    ) as server:
+        codes = [
+            server.ask("POST", "/v2/models/mine/infer", issuer.token(sub=name), INPUTS,
+                       headers={"x-client-key": f"made up {number}"})[0]
+            for number, name in enumerate(("a", "a", "a", "b", "b", "a"))
+        ]  # fmt: skip
+        assert codes == [200, 200, 429, 200, 200, 429]
+        with pytest.raises(InferenceServerException, match="RESOURCE_EXHAUSTED"):
+            infer(server, "mine", issuer.token(sub="b"))
+        assert (infer(server, "mine", issuer.token(sub="c")) == 2).all()
