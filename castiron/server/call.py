@@ -57,6 +57,11 @@ class Call(abc.ABC):
         """From now on, call this when the client leaves; None: no more."""
 
     @property
+    def is_gone(self) -> bool:
+        """Whether the client had left before it was watched."""
+        return False
+
+    @property
     def cancelled_outcome(self) -> str:
         """What it means when the task of this call is cancelled."""
         return status.NOT_READY

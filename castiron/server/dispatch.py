@@ -77,9 +77,7 @@ class Dispatcher:
         self.readiness: Callable[[bool, Any], tuple[bool, Any]] = _as_it_is
         self.on_prepared: Callable[[served.Served], None] = _nothing
         self.on_retired: Callable[[versions.Version], None] = _nothing
-        self.change: Callable[[str, str, int | None], Awaitable[None]] = (
-            self.registry.change
-        )
+        self.change: Callable[[str, str, int | None], Awaitable[None]] = self.registry.change
 
     # Versions come and go.
 
@@ -253,6 +251,7 @@ class Dispatcher:
             timeline.rendered_ns = time.monotonic_ns()
             return answer
 
+        priority = version.priority(asked)
         deadline_ns = accepted_ns + _allowed_ns(call, asked, version)
         if version.may_run_inline(size_bytes) and time.monotonic_ns() < deadline_ns:
             return render(version.run_inline(asked.inputs, size_bytes, timeline))
@@ -267,7 +266,7 @@ class Dispatcher:
         )
         waits = request.Request(
             lanes.next_number(), accepted_ns, deadline_ns, num_rows or 1, size_bytes,
-            version.priority(asked), key, call.client, call.model, work, timeline,
+            priority, key, call.client, call.model, work, timeline,
         )  # fmt: skip
         return await _answer(call, version, waits)
 
@@ -280,6 +279,9 @@ class Dispatcher:
 async def _answer(call: calls.Call, version: served.Served, waits: request.Request) -> Any:
     """Give the request to its lane and wait for its outcome."""
     work: lanes.Work = waits.payload
+    if call.is_gone:
+        work.over()
+        raise status.ClientGone("the client left before its request was read")
     version.lanes.submit(version, waits)
     if work.future.done():
         return work.future.result()

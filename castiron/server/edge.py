@@ -80,6 +80,7 @@ class Edge(httptools_impl.HttpToolsProtocol):
         self._unread_at_s = math.inf
         self._refusal: bytes | None = None
         self.on_gone: Callable[[], None] | None = None
+        self.is_lost = False
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected; its first head is due."""
@@ -89,6 +90,7 @@ class Edge(httptools_impl.HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone, or was told to."""
+        self.is_lost = True
         self.late_at_s = math.inf
         self.whole = self._taken = None
         super().connection_lost(exc)

@@ -58,6 +58,11 @@ class _Item(call.Call):
         """Its object of the answer, and its raw tensors."""
         return reply.described(outputs, asked, version.interface, version.version)
 
+    @property
+    def is_gone(self) -> bool:
+        """As for the whole."""
+        return self._batch.is_gone
+
     def watch(self, on_gone: Callable[[], None] | None) -> None:
         """The connection of the whole tells."""
         self._batch.watch(self, on_gone)
@@ -124,6 +129,11 @@ class Batch:
                 f"{len(raw) - at} bytes after the JSON belong to no request", "body"
             )
         return items
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._edge is not None and self._edge.is_lost
 
     def watch(self, item: _Item, on_gone: Callable[[], None] | None) -> None:
         """Tell this item when the connection is gone."""

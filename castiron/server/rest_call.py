@@ -61,6 +61,11 @@ class RestCall(call.Call):
         """JSON, raw after the JSON, or some of each."""
         return reply.render(outputs, asked, version.interface, version.version)
 
+    @property
+    def is_gone(self) -> bool:
+        """The connection may have been lost while the body was read."""
+        return self._edge is not None and self._edge.is_lost
+
     def watch(self, on_gone: Callable[[], None] | None) -> None:
         """The connection tells."""
         if self._edge is not None:

@@ -131,7 +131,7 @@ def test_a_client_that_asks_too_often_gets_429_and_others_do_not(tmp_path: Path)
 def test_a_full_lane_keeps_room_for_what_is_more_important(tmp_path: Path) -> None:
     limits = model.Limits(queue_requests=10)
     models = {**SLOW, "slow/1/contract.toml": contract("slow", limits=limits)}
-    with live.serving(tmp_path, models) as server:
+    with live.serving(tmp_path, models, max_in_flight=16) as server:
         path = "/v2/models/slow/infer"
         held = [
             live.in_background(server.ask, "POST", path, sleeping(0.4, priority=1))
@@ -147,6 +147,8 @@ def test_a_full_lane_keeps_room_for_what_is_more_important(tmp_path: Path) -> No
         code, _, content = server.ask("POST", path, sleeping(0, priority="nobody"))
         assert code == 400
         assert json.loads(content)["error"].startswith("parameters.priority: expected one of")
+        for _ in range(20):  # whatever is refused holds no place
+            assert server.ask("POST", path, sleeping(0, priority="nobody"))[0] == 400
         assert server.ask("POST", path, sleeping(0, priority="interactive"))[0] == 200
         for thread, answers in held:
             thread.join()
