@@ -50,11 +50,10 @@ class Reports:
         """What goes with the answer to this request, or with its refusal."""
         if self._is_terse:
             return []
-        made = [
-            *self._same,
-            (b"x-trace-id", timeline.context.trace_id),
-            (b"traceresponse", timeline.context.outgoing()),
-        ]
+        given = timeline.context
+        made = [*self._same, (b"x-trace-id", given.trace_id)]
+        if given.is_sampled:
+            made.append((b"traceresponse", given.outgoing()))
         if timeline.computed_ns:
             made.append((b"server-timing", timeline.server_timing()))
         return made

@@ -54,11 +54,12 @@ class Timeline:
     def server_timing(self) -> bytes:
         """The value of the header of that name, in milliseconds."""
         begun_ns = self.batched_ns or self.parsed_ns
-        return b"queue;dur=%.3f, compute;dur=%.3f, render;dur=%.3f" % (
-            max(0, begun_ns - self.parsed_ns) / 1e6,
-            max(0, self.computed_ns - begun_ns) / 1e6,
-            max(0, self.rendered_ns - self.computed_ns) / 1e6,
-        )
+        queue_ms = (begun_ns - self.parsed_ns) / 1e6
+        compute_ms = (self.computed_ns - begun_ns) / 1e6
+        render_ms = max(0, self.rendered_ns - self.computed_ns) / 1e6
+        return (
+            f"queue;dur={queue_ms:.3f}, compute;dur={compute_ms:.3f}, render;dur={render_ms:.3f}"
+        ).encode()
 
 
 def pack(done: Timeline, epoch_offset_ns: int) -> bytes:

@@ -43,7 +43,7 @@ def test_each_stage_of_a_served_request_reaches_the_receiver(kind: str, tmp_path
             assert refused["x-trace-id"] == _TRACE
             code, other, _ = server.ask("POST", _INFER, _rows(server))
             assert other["x-trace-id"] != _TRACE
-            assert other["traceresponse"].endswith("-00")
+            assert "traceresponse" not in other
             assert server.stop(signal.SIGTERM) == 0
         roots = [span for span in received.spans if span.kind == span.SPAN_KIND_SERVER]
         assert {span.trace_id.hex() for span in roots} == {_TRACE}
@@ -73,7 +73,7 @@ def test_each_stage_of_a_served_request_reaches_the_receiver(kind: str, tmp_path
 def test_answers_tell_of_the_trace_of_times_and_of_the_machine(server: live.Server) -> None:
     _, headers, _ = server.ask("POST", _INFER, _rows(server))
     assert re.fullmatch("[0-9a-f]{32}", headers["x-trace-id"])
-    assert re.fullmatch(f"00-{headers['x-trace-id']}-[0-9a-f]{{16}}-00", headers["traceresponse"])
+    assert "traceresponse" not in headers  # nothing was recorded
     timing = r"queue;dur=\d+\.\d{3}, compute;dur=\d+\.\d{3}, render;dur=\d+\.\d{3}"
     assert re.fullmatch(timing, headers["server-timing"])
     assert 0 <= float(headers["x-device-utilization"]) <= 1
