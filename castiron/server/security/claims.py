@@ -41,7 +41,7 @@ def grant_of(
         if begins_s is not None and now_s + expected.leeway_s < begins_s:
             raise bearer.TokenFault(f"{name}: the token {what}")
     subject = claims.get("sub", "")
-    if not isinstance(subject, str) or len(subject) > _MAX_TEXT_CHARS:
+    if not isinstance(subject, str) or len(subject) > _MAX_TEXT_CHARS or _has_surrogate(subject):
         raise bearer.TokenFault("sub: expected a short text")
     try:
         rules = rights.rules_of(claims.get(expected.rights_claim))
@@ -49,6 +49,11 @@ def grant_of(
         raise bearer.TokenFault(f"{expected.rights_claim}: {fault}") from None
     until_s = min(expires_s, _FOREVER_S) + expected.leeway_s
     return rights.Grant(subject, rules, until_s, key_print, expected.issuer)
+
+
+def _has_surrogate(text: str) -> bool:
+    """JSON can spell half a surrogate pair, which no header or log can hold."""
+    return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _check_audience(found: Any, audience: str) -> None:

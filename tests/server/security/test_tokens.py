@@ -210,6 +210,7 @@ BAD: dict[str, Callable[[], str | bytes]] = {
     "issuers as a list": lambda: issuer.token(iss=[issuer.ISSUER]),
     "no issuer": lambda: issuer.token(iss=None),
     "sub a number": lambda: issuer.token(sub=5),
+    "sub half a surrogate pair": lambda: issuer.token(sub="a\ud800"),
     "sub huge": lambda: issuer.token(sub="s" * 600),
     "rights a text": lambda: issuer.token(castiron="*"),
     "rights without actions": lambda: issuer.token(castiron={"models": ["*"]}),
