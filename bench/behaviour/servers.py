@@ -42,6 +42,8 @@ class Server:
     group: processes.Group
     http_port: int
     grpc_port: int | None = None
+    runs: Path | None = None
+    """The file in which a peer counts the rows that it computes, one byte for each."""
 
 
 NAMES = ("castiron", "MLServer", "LitServe", "BentoML")
@@ -138,8 +140,8 @@ def _mlserver(folder: Path) -> Server:
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "model-settings.json").write_text(json.dumps(own))
     command = [str(Path(_peer_python("MLServer")).with_name("mlserver")), "start", str(folder)]
-    extra = {"PYTHONPATH": str(_PEERS)}
-    return Server("MLServer", "oip", _started(command, folder, extra), http, grpc)
+    extra, runs = {"PYTHONPATH": str(_PEERS)}, folder / "runs"
+    return Server("MLServer", "oip", _started(command, folder, extra), http, grpc, runs)
 
 
 def _litserve(folder: Path) -> Server:
@@ -147,7 +149,8 @@ def _litserve(folder: Path) -> Server:
     port = processes.free_port()
     command = [_peer_python("LitServe"), str(_PEERS / "litserve_onnx.py"), str(folder / "files"),
                str(port), str(WINDOW_S)]  # fmt: skip
-    return Server("LitServe", "litserve", _started(command, folder, {}), port)
+    group = _started(command, folder, {})
+    return Server("LitServe", "litserve", group, port, runs=folder / "runs")
 
 
 def _bentoml(folder: Path) -> Server:
@@ -163,11 +166,13 @@ def _bentoml(folder: Path) -> Server:
         "BENTOML_DO_NOT_TRACK": "True",
         "PYTHONPATH": str(_PEERS),
     }
-    return Server("BentoML", "bentoml", _started(command, folder, extra), port)
+    group = _started(command, folder, extra)
+    return Server("BentoML", "bentoml", group, port, runs=folder / "runs")
 
 
 def _started(command: list[str], folder: Path, extra: dict[str, str]) -> processes.Group:
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    threads["BEHAVIOUR_RUNS"] = str(folder / "runs")
     own = _ROOT if "castiron" in command else folder
     return processes.Group(command, folder / "log.txt", threads | extra, own)
 

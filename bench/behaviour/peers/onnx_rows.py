@@ -1,7 +1,11 @@
-"""What computes inside each peer: onnxruntime on one thread, rows in, rows out."""
+"""What computes inside each peer: onnxruntime on one thread, rows in, rows out.
+
+Each row is counted by one byte at the end of the file that BEHAVIOUR_RUNS names.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -21,5 +25,7 @@ class OnnxRows:
 
     def run(self, x: np.ndarray) -> np.ndarray:
         """Raises what onnxruntime raises."""
+        with Path(os.environ["BEHAVIOUR_RUNS"]).open("ab") as counted:
+            counted.write(b"." * len(x))
         y: np.ndarray = self._model.run(["y"], {"x": x})[0]
         return y
