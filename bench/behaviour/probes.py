@@ -146,7 +146,8 @@ def lone_client(_server: servers.Server, way: ways.Way) -> Outcome:
     """Merging of calls costs a client nothing while it is alone.
 
     The same quick model with and without merging, asked in turns over one connection. Right: the
-    median with merging is at most a tenth above the other, or half a millisecond where that is mere noise.
+    median with merging is at most a tenth above the other, or half a
+    millisecond where that is mere noise.
     """
     row = [[1.0, 2.0, 3.0, 4.0]]
     plain, merged = way.sequence("quick", row), way.sequence("quick_batched", row)
