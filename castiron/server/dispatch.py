@@ -91,12 +91,16 @@ class Dispatcher:
         else:
             own = self._native
         made = served.Served(version, instance, own, self.meters.of(version), self.settings)
-        made.application = await application.prepare(
-            made.contract, version, instance.metadata, self._crews
-        )
-        await made.open_lane(self.settings)
+        self.on_prepared(made)  # before its first run, so that a fault in that one is named too
+        try:
+            made.application = await application.prepare(
+                made.contract, version, instance.metadata, self._crews
+            )
+            await made.open_lane(self.settings)
+        except BaseException:
+            self.on_retired(version)
+            raise
         self._served[version] = made
-        self.on_prepared(made)
         self.meters.watch_lane(version, _gauges(made))
 
     async def _retire(self, version: versions.Version) -> None:
@@ -104,10 +108,11 @@ class Dispatcher:
         gone = self._served.get(version)
         if gone is None:
             return
-        gone.lane.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_timeout_s):
-                await _until_empty(gone)
+                # Nobody chooses it any more; who did before, and still reads, is answered too.
+                while gone.num_asking:  # noqa: ASYNC110  as below
+                    await asyncio.sleep(0.01)
         gone.lane.give_up()
         gone.lanes.wake()
         await _until_empty(gone)
@@ -150,6 +155,7 @@ class Dispatcher:
             version, place.permit = self._choose(call, now)
             counted = version.meters
             place.version = version
+            version.num_asking += 1
             self._admit(call, version, now)
             place.take()
             timeline.model, timeline.protocol = call.model, call.protocol
@@ -173,6 +179,8 @@ class Dispatcher:
             self._note(error, place)
             raise
         finally:
+            if place.version is not None:
+                place.version.num_asking -= 1
             place.report(outcome)
             place.leave()
             counted.end(outcome)

@@ -37,7 +37,7 @@ class Served:
 
     __slots__ = ("_validator", "application", "breaker", "classes", "contract", "default_class",
                  "default_timeout_ns", "instance", "interface", "lane", "lanes", "max_timeout_ns",
-                 "meters", "quick", "rate", "retries", "rows", "version")  # fmt: skip
+                 "meters", "num_asking", "quick", "rate", "retries", "rows", "version")  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Served:
         given: server_settings.Settings,
     ) -> None:
         self.version = version
+        self.num_asking = 0  # requests that chose this version and have not ended
         self.instance = instance
         self.lanes = own
         self.meters = counted

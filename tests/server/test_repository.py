@@ -93,6 +93,25 @@ def test_no_request_fails_while_a_model_is_loaded_again_and_again(tmp_path: Path
         assert set(codes) == {200}
 
 
+def test_a_request_that_is_still_being_read_is_answered_by_what_it_chose(tmp_path: Path) -> None:
+    with live.serving(tmp_path, {"m/1/model.cast": "add_one"}) as server:
+        body = json.dumps({"inputs": [X]}).encode()
+        head = f"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        with server.connect() as slow:
+            slow.sendall(head.encode() + body[:10])
+            end = time.monotonic() + 5
+            while server.metrics()["castiron_requests_in_flight{}"] < 1:
+                assert time.monotonic() < end
+            unload = "/v2/repository/models/m/unload"
+            thread, answers = live.in_background(server.ask, "POST", unload, {})
+            while server.ask("GET", "/v2/models/m/ready")[0] == 200:
+                assert time.monotonic() < end
+            slow.sendall(body[10:])
+            assert slow.recv(65536).startswith(b"HTTP/1.1 200 ")
+        thread.join()
+        assert answers[0][0] == 200
+
+
 def test_unload_waits_for_what_was_accepted(tmp_path: Path) -> None:
     with live.serving(tmp_path, {"slow/1/model.cast": "slow"}) as server:
         x = {"name": "seconds", "datatype": "FP32", "shape": [1], "data": [0.3]}
