@@ -294,6 +294,10 @@ def judge(path: Path, source: Path | None = None, previous: Path | None = None) 
     run = (lambda file: load(file, threads=1), describe)
     before = None if previous is None else pathlib.Path(previous)
     trial.run(pathlib.Path(path), pathlib.Path(source or path), before, run)
+    # Imported only here, and not by a server: it is the last of what could end a process.
+    from castiron.server import probe
+
+    probe.try_out(load(path, threads=1))
 
 
 def open_file(path: Path) -> ExecutableFile:

@@ -47,6 +47,20 @@ async def are_independent(instance: supply.Instance, lane: Any) -> bool | None:
     return None
 
 
+def try_out(instance: supply.Instance) -> bool:
+    """Run it once, on this thread; False when no inputs were found that it takes."""
+    for extent in _EXTENTS:
+        inputs = _inputs(instance.signature, extent)
+        if inputs is None:
+            continue
+        try:
+            instance.run(rows.cut(inputs, 0, 1))
+        except errors.CastironError:
+            continue
+        return True
+    return False
+
+
 async def run(instance: supply.Instance, inputs: rows.Arrays, lane: Any) -> rows.Arrays:
     """One run, awaited. Raises what it fails with."""
     ended: asyncio.Future[rows.Arrays] = asyncio.get_running_loop().create_future()

@@ -19,6 +19,7 @@ from castiron.executable import reader
 from castiron.registry import registry as registries
 from castiron.registry import supply
 from castiron.registry import version as versions
+from tests.executable import patched
 from tests.loader import models
 
 pytestmark = pytest.mark.xdist_group("judge")
@@ -181,3 +182,30 @@ def test_a_wrong_digest_of_the_weights_keeps_a_candidate_out(built: Path, tmp_pa
     found, why = load_second(tmp_path, place)
     assert found == REFUSED
     assert "weights" in why
+
+
+def test_features_that_this_processor_lacks_keep_a_candidate_out(
+    built: Path, tmp_path: Path
+) -> None:
+    put(built / "two.cast", tmp_path / "models", 1)
+
+    def place(folder: Path) -> None:
+        patched.with_flags(built / "two.cast", folder / "m" / "2" / "model.cast", "avx9000")
+
+    found, why = load_second(tmp_path, place)
+    assert found == REFUSED
+    assert "avx9000" in why
+
+
+def test_a_kernel_that_traps_ends_only_the_process_that_tries_it(
+    built: Path, tmp_path: Path
+) -> None:
+    put(built / "two.cast", tmp_path / "models", 1)
+
+    def place(folder: Path) -> None:
+        trap = bytes.fromhex("0f0b")
+        patched.with_code(built / "two.cast", folder / "m" / "2" / "model.cast", "fused", trap)
+
+    found, why = load_second(tmp_path, place)
+    assert found == REFUSED
+    assert "SIGILL" in why

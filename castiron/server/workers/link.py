@@ -189,7 +189,7 @@ class Link:
         assert self._dispatcher is not None
         self._trips[found["name"]] = found["until_ns"]
         for version in list(self._slots):
-            if _name(version) == found["name"]:
+            if _name(version) == found["name"] and version.is_ready:
                 self._open(self._dispatcher.served_by(version))
 
     # Versions come and go.
