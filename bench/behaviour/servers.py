@@ -68,12 +68,12 @@ def version(name: str) -> str:
         import castiron
 
         return castiron.__version__
-    command = [_peer_python(name), "-c",
+    command = [peer_python(name), "-c",
                f"import importlib.metadata as m; print(m.version({name.lower()!r}))"]  # fmt: skip
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _peer_python(name: str) -> str:
+def peer_python(name: str) -> str:
     """The interpreter of the peer's environment, which is made if there is none of today."""
     wanted = _PEERS / f"{name.lower()}.txt"
     place = _ROOT / ".cache" / "peers" / name.lower()
@@ -139,7 +139,7 @@ def _mlserver(folder: Path) -> Server:
             own |= {"max_batch_size": MAX_BATCH, "max_batch_time": WINDOW_S}
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "model-settings.json").write_text(json.dumps(own))
-    command = [str(Path(_peer_python("MLServer")).with_name("mlserver")), "start", str(folder)]
+    command = [str(Path(peer_python("MLServer")).with_name("mlserver")), "start", str(folder)]
     extra, runs = {"PYTHONPATH": str(_PEERS)}, folder / "runs"
     return Server("MLServer", "oip", _started(command, folder, extra), http, grpc, runs)
 
@@ -147,7 +147,7 @@ def _mlserver(folder: Path) -> Server:
 def _litserve(folder: Path) -> Server:
     models.save_all(folder / "files")
     port = processes.free_port()
-    command = [_peer_python("LitServe"), str(_PEERS / "litserve_onnx.py"), str(folder / "files"),
+    command = [peer_python("LitServe"), str(_PEERS / "litserve_onnx.py"), str(folder / "files"),
                str(port), str(WINDOW_S)]  # fmt: skip
     group = _started(command, folder, {})
     return Server("LitServe", "litserve", group, port, runs=folder / "runs")
@@ -156,7 +156,7 @@ def _litserve(folder: Path) -> Server:
 def _bentoml(folder: Path) -> Server:
     models.save_all(folder / "files")
     port = processes.free_port()
-    program = Path(_peer_python("BentoML")).with_name("bentoml")
+    program = Path(peer_python("BentoML")).with_name("bentoml")
     command = [str(program), "serve", "bentoml_onnx:Models", "--host", "127.0.0.1",
                "--port", str(port), "--working-dir", str(_PEERS)]  # fmt: skip
     extra = {
