@@ -6,7 +6,6 @@ import socket
 
 from castiron import errors
 
-
 _adopted: dict[tuple[str, int], socket.socket] = {}
 
 

@@ -99,12 +99,21 @@ class Server:
     def ask(
         self, method: str, path: str, body: bytes | None = None, port: int = 0
     ) -> tuple[int, dict[str, Any]]:
-        """One request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=60)
+        """One request on a connection of its own, and the JSON of its answer."""
+        code, content = self._ask(method, path, body, port or self.port)
+        return code, json.loads(content)
+
+    def text(self, path: str) -> tuple[int, str]:
+        """A GET whose answer is text."""
+        code, content = self._ask("GET", path, None, self.port)
+        return code, content.decode()
+
+    def _ask(self, method: str, path: str, body: bytes | None, port: int) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body)
             response = connection.getresponse()
-            return response.status, json.loads(response.read())
+            return response.status, response.read()
 
     def admin(self, model: str, action: str, **given: Any) -> tuple[int, dict[str, Any]]:
         """One admin call."""
