@@ -79,8 +79,8 @@ def test_no_values_of_extents_that_no_array_has_are_refused(
     server: served.Server, is_raw: bool
 ) -> None:
     shape = [0, 2**31 - 1, 2**31 - 1, 2**31 - 1]
-    tensor = {"name": "x", "datatype": "FP32", "shape": shape}
-    given = {"parameters": {"binary_data_size": 0}} if is_raw else {"data": []}
+    tensor: dict[str, object] = {"name": "x", "datatype": "FP32", "shape": shape}
+    given: dict[str, object] = {"parameters": {"binary_data_size": 0}} if is_raw else {"data": []}
     request = calls.of_raw("add_one", {"inputs": [tensor | given]}, b"")
     (found,) = answers(server, request.encoded())
     assert found.code == 400
