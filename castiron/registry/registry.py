@@ -317,11 +317,15 @@ class Registry:
             log.error("%s; what it said before goes on", fault)  # noqa: TRY400  it says all
 
     def _wanted(self, listing: store.Listing) -> list[store.Found]:
-        """What the policies say of what was found."""
+        """What the policies say of what was found, and what waits to be promoted."""
         numbers: dict[str, list[int]] = {}
         for found in listing.versions:
             numbers.setdefault(found.model, []).append(found.number)
-        wanted = {model: self.routes.wanted(model, numbers[model]) for model in numbers}
+        wanted = {
+            model: self.routes.wanted(model, each)
+            | self.routes.policies.of(model).wanted(each, None)
+            for model, each in numbers.items()
+        }
         return [found for found in listing.versions
                 if found.number in wanted[found.model] and found.model not in self.left_out]  # fmt: skip
 

@@ -50,9 +50,11 @@ def test_a_new_version_answers_the_old_one_rests_and_a_rollback_returns(tmp_path
         put(tmp_path, m_3_cast="add_one")
         await registry.load("m")
         assert answering(registry) == 1  # what was gone back to stays until somebody says so
+        assert states(registry) == {1: versions.READY, 3: versions.RESTING}
+        await registry.promote("m", 3)
+        assert answering(registry) == 3
+        assert states(registry) == {1: versions.RESTING, 3: versions.READY}
         await registry.promote("m", None)
-        assert answering(registry) == 2
-        await registry.load("m")
         assert answering(registry) == 3
 
     serve(tmp_path, use)
