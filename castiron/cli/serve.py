@@ -64,6 +64,7 @@ def _chosen(options: argparse.Namespace, record: Any) -> Any:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal."""
     from castiron import api
+    from castiron.runtime import budget
     from castiron.server import settings
     from castiron.server.security import settings as security
     from castiron.server.workers import child, supervisor
@@ -76,6 +77,8 @@ def run(options: argparse.Namespace) -> int:
 
         told = link.join(int(fd)).told
         given, guarded = supervisor.settings_of(told, given, guarded)
+        # Together they have no more threads than there are CPUs for.
+        options.threads = options.threads or max(1, budget.cpu_budget().cpus // given.workers)
     elif given.workers > 1:
         # Every worker is this command again; what it is told comes through a socket.
         command = [sys.executable, "-m", "castiron", *options.words]

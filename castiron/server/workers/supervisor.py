@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from castiron import errors
 from castiron.server import listen
 from castiron.server import settings as server_settings
 from castiron.server.security import settings as security_settings
@@ -102,7 +103,13 @@ def _reserved(host: str, port: int) -> socket.socket | None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     taken = socket.socket(family, socket.SOCK_STREAM)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    taken.bind((host, port))
+    try:
+        taken.bind((host, port))
+    except OSError as fault:
+        taken.close()
+        raise errors.CastironError(
+            f"cannot listen on {host} port {port} for gRPC: {fault.strerror}"
+        ) from None
     return taken
 
 

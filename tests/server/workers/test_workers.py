@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -206,3 +208,18 @@ def _of_file(smaps: str, name: str) -> tuple[int, int]:
         elif is_inside and words[0] == "Pss:":
             proportional += int(words[1])
     return resident, proportional
+
+
+@pytest.mark.parametrize(
+    "words, said", [(["--host", "0.0.0.0"], "nobody is authenticated"), ([], "a folder of models")]
+)
+def test_what_no_worker_can_begin_ends_the_supervisor(
+    words: list[str], said: str, tmp_path: Path
+) -> None:
+    folder = tmp_path if words else tmp_path / "missing"
+    command = [sys.executable, "-m", "castiron", "serve", str(folder), "--workers", "2",
+               "--port", "0", *words]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stdout == ""
