@@ -77,7 +77,7 @@ class Rest:
             answer = _refused(error)
             if (asked := scope.get(_CALL)) is not None:
                 answer[1].extend(self._dispatcher.reports.headers(asked.timeline))
-        await _write(answer, scope.get("castiron.edge"), send)
+        await _write(answer, scope, send)
         if stop is not None:
             raise stop
 
@@ -247,10 +247,13 @@ class Rest:
         return describe.statistics(version, self._dispatcher.meters.of(version))
 
 
-async def _write(answer: Answer, connection: edge.Edge | None, send: Send) -> None:
+async def _write(answer: Answer, scope: Scope, send: Send) -> None:
     """Send an answer; its head and first part leave together."""
     code, headers, (first, *rest) = answer
+    connection: edge.Edge | None = scope.get("castiron.edge")
     if connection is not None:
+        if code == 200 and not rest and connection.write_whole(scope, headers, first):
+            return
         if code != 200 and connection.awaits_continue:
             # Whether its body follows now is the client's choice; only a close makes it certain.
             headers.append((b"connection", b"close"))
