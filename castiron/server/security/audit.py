@@ -17,7 +17,7 @@ import orjson
 from castiron import errors
 
 _MAX_TEXT = 500
-_MAX_REFUSALS_PER_S = 10
+_MAX_REFUSALS_PER_S = 20
 
 
 class Audit:
