@@ -255,12 +255,10 @@ class Pool:
 
     def _take(self, order: int) -> Block:
         """Return a new block from the slabs, having merged idle ones where that helps."""
-        if self._warm and self._fragmentation() > _COMPACT_ABOVE:
-            self._cool(self._num_idle())
-        block = self._take_free(order)
-        if block is None:
-            self._cool(len(self._warm))
-            block = self._take_free(order) or self._grow(order)
+        # What is warm but too small merges with its neighbours first: the new block then lies where
+        # pages are present already, and a run that outgrows the last needs only the difference.
+        self._cool(len(self._warm))
+        block = self._take_free(order) or self._grow(order)
         self._least_free = min(self._least_free, self._touched_free())
         return block
 
