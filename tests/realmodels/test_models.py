@@ -26,9 +26,6 @@ NATIVE = (
     "ddddocr", "basic_pitch", "speech_embedding", "melspectrogram", "alexa", *light.NAMES,
 )  # fmt: skip
 
-# Hundreds of megabytes of weights each, the same kernels as the others.
-HEAVY = ("bvlc_alexnet", "vgg19", "zfnet512")
-
 # The reference's own sigmoid moves in steps of 6e-8: smaller outputs than that it does not have.
 SIGMOID_STEP = 2.5e-7
 
@@ -113,7 +110,7 @@ def test_a_model_of_the_list_is_fully_native(name: str, model_file: ModelFile) -
 
 
 @pytest.mark.realmodel
-@pytest.mark.parametrize("name", _params(tuple(sorted({*cases.names()} - {*HEAVY}))))
+@pytest.mark.parametrize("name", _params(tuple(sorted(cases.names()))))
 def test_a_model_answers_what_onnxruntime_answers(name: str, model_file: ModelFile) -> None:
     file = _file_of(name, model_file)
     reference = _reference(file)
