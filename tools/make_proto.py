@@ -1,9 +1,10 @@
-"""Write ``inference.binpb`` from ``inference.proto``: what the server reads its messages from.
+"""Write the server's ``inference.binpb`` from ``castiron/contract/inference.proto``.
 
     python -m tools.make_proto
 
 A descriptor instead of generated Python, so that the messages live in a pool of their own and a
-process may also hold another copy of the protocol, such as a client's.
+process may also hold another copy of the protocol, such as a client's. The source lies with
+contracts, which export it as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from pathlib import Path
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
-FOLDER = Path(__file__).resolve().parent.parent / "castiron" / "server" / "grpc"
+_PACKAGE = Path(__file__).resolve().parent.parent / "castiron"
+SOURCE = _PACKAGE / "contract" / "inference.proto"
+DESCRIPTOR = _PACKAGE / "server" / "grpc" / "inference.binpb"
 
 
 def descriptor() -> bytes:
@@ -22,7 +25,7 @@ def descriptor() -> bytes:
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "set"
         status = protoc.main(
-            ["", f"-I{FOLDER}", f"--descriptor_set_out={out}", str(FOLDER / "inference.proto")]
+            ["", f"-I{SOURCE.parent}", f"--descriptor_set_out={out}", str(SOURCE)]
         )
         if status:
             raise SystemExit(status)
@@ -33,8 +36,8 @@ def descriptor() -> bytes:
 
 
 def main() -> None:
-    """Write the file beside its source."""
-    (FOLDER / "inference.binpb").write_bytes(descriptor())
+    """Write the file where the server looks for it."""
+    DESCRIPTOR.write_bytes(descriptor())
 
 
 if __name__ == "__main__":

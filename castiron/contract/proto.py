@@ -1,4 +1,8 @@
-"""The ``.proto`` of a model: the protocol's messages, and what this model's tensors are in them."""
+"""The ``.proto`` of a model: the protocol's messages, and what this model's tensors are in them.
+
+The messages are ``inference.proto``, the same file that the server speaks by
+(``tools/make_proto.py``), so that what is exported is what is served.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ CONTENTS = {
 
 def text(contract: model.Contract) -> str:
     """The text of the file."""
-    plain = resources.files("castiron.contract").joinpath("open_inference.proto").read_text("utf-8")
+    plain = resources.files("castiron.contract").joinpath("inference.proto").read_text("utf-8")
     lines = [f"// {_quoted(contract.name)} in gRPC: ask ModelInfer with this model_name and"]
     lines.append("// raw_input_contents, or with the contents named here.")
     for side, tensors in (("input", contract.input), ("output", contract.output)):

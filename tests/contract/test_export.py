@@ -16,7 +16,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor
 from grpc_tools import protoc
-from tritonclient.grpc import service_pb2
+from tritonclient.grpc import model_config_pb2, service_pb2
 
 from castiron.contract import export, json_schema, model, openapi, proto
 from castiron.contract.client import naming
@@ -226,19 +226,20 @@ def _messages(file: Any) -> Iterator[tuple[str, Descriptor]]:
         yield message.full_name, message
 
 
+def fields(message: Descriptor) -> set[tuple[str, int, int, bool]]:
+    return {
+        (field.name, field.number, field.type, field.is_repeated) for field in message.fields
+    }  # fmt: skip
+
+
 def test_the_proto_has_the_fields_of_the_protocol(tmp_path: Path) -> None:
     ours = described(proto.text(samples.FULL), tmp_path)
-    theirs = dict(_messages(service_pb2.DESCRIPTOR))
-    assert len(ours) > 20
+    theirs = dict(_messages(service_pb2.DESCRIPTOR)) | dict(_messages(model_config_pb2.DESCRIPTOR))
+    assert len(ours) > 40
     for name, message in ours.items():
-        fields = [
-            {
-                field.name: (field.number, field.type, field.is_repeated)
-                for field in kind.fields
-            }
-            for kind in (message, theirs[name])
-        ]  # fmt: skip
-        assert fields[0] == fields[1], name
+        assert fields(message) <= fields(theirs[name]), name
+    for name in ("ModelInferRequest", "ModelInferResponse", "InferTensorContents"):
+        assert fields(ours[f"inference.{name}"]) == fields(theirs[f"inference.{name}"]), name
 
 
 def test_the_proto_names_the_models_tensors() -> None:
