@@ -1,4 +1,4 @@
-"""The models that all servers serve: a quick one, a slow one of known cost, one that fails on a row.
+"""The models that all servers serve: quick, slow at a known cost, failing on a row, or idle and wide.
 
 Each takes and gives rows, so that a server may merge calls. Peers run the same files with
 onnxruntime; nothing here knows a server.
@@ -22,6 +22,7 @@ COLUMNS = {
     "quick": ("FP32", "FP32", (4, 4)),
     "slow": ("FP32", "FP32", (1, 1)),
     "picky": ("INT64", "FP32", (1, 2)),
+    "same": ("FP32", "FP32", (150_528, 150_528)),
 }
 
 _Value = tuple[str, int, list[str | int]]
@@ -30,7 +31,7 @@ _Value = tuple[str, int, list[str | int]]
 def save_all(folder: Path) -> dict[str, Path]:
     """Write every model; its file by its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"quick": _quick(), "slow": _slow(), "picky": _picky()}
+    made = {"quick": _quick(), "slow": _slow(), "picky": _picky(), "same": _same()}
     for name, model in made.items():
         onnx.save(model, folder / f"{name}.onnx")
     return {name: folder / f"{name}.onnx" for name in made}
@@ -44,6 +45,14 @@ def _quick() -> onnx.ModelProto:
         ("y", int(TensorProto.FLOAT), ["rows", 4]),
         {"one": np.ones(1, np.float32)},
     )
+
+
+def _same() -> onnx.ModelProto:
+    """y = x over rows of 600 KB, a picture's worth."""
+    width: list[str | int] = ["rows", COLUMNS["same"][2][0]]
+    kind = int(TensorProto.FLOAT)
+    node = helper.make_node("Identity", ["x"], ["y"])
+    return _model([node], ("x", kind, width), ("y", kind, width), {})
 
 
 def _slow() -> onnx.ModelProto:

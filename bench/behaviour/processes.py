@@ -43,6 +43,10 @@ class Group:
         """CPU time of all its processes so far."""
         return sum(ticks for _, ticks in self._members()) * _TICK_S
 
+    def processes(self) -> list[int]:
+        """The ids of all its processes that are not yet over."""
+        return [process for process, _ in self._members()]
+
     def stop(self) -> None:
         """Ask the first process to end; whatever is left after a while is killed, one by one."""
         self._members()

@@ -46,15 +46,30 @@ class Server:
     """The file in which a peer counts the rows that it computes, one byte for each."""
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a server is started, where not as the probes of behaviour want it."""
+
+    served: tuple[str, ...] = SERVED
+    """The models; BentoML, whose models are methods of one class, has all in any case."""
+    cpu: int | None = None
+    """The CPU that all its processes share; none: they may use all."""
+    counts_rows: bool = True
+    """Whether peers count the rows that they compute, which costs them a write for each run."""
+    mlserver_workers: int | None = None
+    """The processes in which MLServer computes; 0: the one that serves; none: its own default."""
+
+
 NAMES = ("castiron", "MLServer", "LitServe", "BentoML")
+_AS_PROBED = Setup()
 
 
 @contextlib.contextmanager
-def running(name: str, folder: Path) -> Iterator[Server]:
+def running(name: str, folder: Path, setup: Setup = _AS_PROBED) -> Iterator[Server]:
     """The named server, ready; ended at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     start, ready = _STARTS[name]
-    server = start(folder)
+    server = start(folder, setup)
     try:
         _wait_ready(server, ready)
         yield server
@@ -85,9 +100,9 @@ def peer_python(name: str) -> str:
     return str(python)
 
 
-def _castiron(folder: Path) -> Server:
+def _castiron(folder: Path, setup: Setup) -> Server:
     files = models.save_all(folder / "files")
-    for name in SERVED:
+    for name in setup.served:
         kind = name.removesuffix("_batched")
         place = folder / "models" / name / "1" / "model.onnx"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +115,7 @@ def _castiron(folder: Path) -> Server:
     if speaks_grpc():
         grpc = processes.free_port()
         command += ["--grpc-port", str(grpc)]
-    return Server("castiron", "oip", _started(command, folder, {}), http, grpc)
+    return Server("castiron", "oip", _started(command, folder, setup, {}), http, grpc)
 
 
 def speaks_grpc() -> bool:
@@ -123,13 +138,15 @@ def _contract(name: str) -> model.Contract:
     )
 
 
-def _mlserver(folder: Path) -> Server:
+def _mlserver(folder: Path, setup: Setup) -> Server:
     files = models.save_all(folder / "files")
     http, grpc = processes.free_port(), processes.free_port()
     settings = {"debug": False, "host": "127.0.0.1", "http_port": http, "grpc_port": grpc,
                 "metrics_endpoint": None}  # fmt: skip
+    if setup.mlserver_workers is not None:
+        settings["parallel_workers"] = setup.mlserver_workers
     (folder / "settings.json").write_text(json.dumps(settings))
-    for name in SERVED:
+    for name in setup.served:
         own: dict[str, object] = {
             "name": name,
             "implementation": "mlserver_onnx.OnnxModel",
@@ -140,20 +157,20 @@ def _mlserver(folder: Path) -> Server:
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "model-settings.json").write_text(json.dumps(own))
     command = [str(Path(peer_python("MLServer")).with_name("mlserver")), "start", str(folder)]
-    extra, runs = {"PYTHONPATH": str(_PEERS)}, folder / "runs"
-    return Server("MLServer", "oip", _started(command, folder, extra), http, grpc, runs)
+    group = _started(command, folder, setup, {"PYTHONPATH": str(_PEERS)})
+    return Server("MLServer", "oip", group, http, grpc, folder / "runs")
 
 
-def _litserve(folder: Path) -> Server:
+def _litserve(folder: Path, setup: Setup) -> Server:
     models.save_all(folder / "files")
     port = processes.free_port()
     command = [peer_python("LitServe"), str(_PEERS / "litserve_onnx.py"), str(folder / "files"),
-               str(port), str(WINDOW_S)]  # fmt: skip
-    group = _started(command, folder, {})
+               str(port), str(WINDOW_S), *setup.served]  # fmt: skip
+    group = _started(command, folder, setup, {})
     return Server("LitServe", "litserve", group, port, runs=folder / "runs")
 
 
-def _bentoml(folder: Path) -> Server:
+def _bentoml(folder: Path, setup: Setup) -> Server:
     models.save_all(folder / "files")
     port = processes.free_port()
     program = Path(peer_python("BentoML")).with_name("bentoml")
@@ -166,15 +183,20 @@ def _bentoml(folder: Path) -> Server:
         "BENTOML_DO_NOT_TRACK": "True",
         "PYTHONPATH": str(_PEERS),
     }
-    group = _started(command, folder, extra)
+    group = _started(command, folder, setup, extra)
     return Server("BentoML", "bentoml", group, port, runs=folder / "runs")
 
 
-def _started(command: list[str], folder: Path, extra: dict[str, str]) -> processes.Group:
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    threads["BEHAVIOUR_RUNS"] = str(folder / "runs")
+def _started(
+    command: list[str], folder: Path, setup: Setup, extra: dict[str, str]
+) -> processes.Group:
+    settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    if setup.counts_rows:
+        settings["BEHAVIOUR_RUNS"] = str(folder / "runs")
     own = _ROOT if "castiron" in command else folder
-    return processes.Group(command, folder / "log.txt", threads | extra, own)
+    if setup.cpu is not None:
+        command = ["taskset", "--cpu-list", str(setup.cpu), *command]
+    return processes.Group(command, folder / "log.txt", settings | extra, own)
 
 
 def _wait_ready(server: Server, path: str) -> None:
@@ -188,7 +210,7 @@ def _wait_ready(server: Server, path: str) -> None:
     raise RuntimeError(f"{server.name} is not ready:\n{server.group.log()}")
 
 
-_STARTS: dict[str, tuple[Callable[[Path], Server], str]] = {
+_STARTS: dict[str, tuple[Callable[[Path, Setup], Server], str]] = {
     "castiron": (_castiron, "/v2/health/ready"),
     "MLServer": (_mlserver, "/v2/health/ready"),
     "LitServe": (_litserve, "/health"),

@@ -21,7 +21,8 @@ Column = Annotated[np.ndarray, DType("float32"), Shape((-1, 1))]
 Index = Annotated[np.ndarray, DType("int64"), Shape((-1, 1))]
 
 
-@bentoml.service(traffic={"timeout": 60}, workers=1)
+# Without a line for each request: no other server here writes one.
+@bentoml.service(traffic={"timeout": 60}, workers=1, logging={"access": {"enabled": False}})
 class Models:
     """Each model plain and, where it says so, batched; the size of batches adapts itself."""
 
