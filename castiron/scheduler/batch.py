@@ -63,7 +63,7 @@ class Batch:
         self.rows = sum(part.end - part.begin for part in parts)
         self.formed_ns = formed_ns
         self.launched_ns = 0
-        self.launch_ns = 0  # what the launch took
+        self.launch_ns = 0  # from being formed to being handed over, less what it had to wait
 
     def __repr__(self) -> str:
         return f"Batch({self.parts})"

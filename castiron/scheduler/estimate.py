@@ -2,12 +2,15 @@
 
 An exponentially weighted least-squares line through (rows, time). While all runs had the same
 size, the whole time counts as the batch's: the hopeful reading, since refusing a request that
-could have been answered is the worse mistake. ``lane.py`` foresees waiting times with it.
+could have been answered is the worse mistake. For the same reason what came before a much quicker
+run is forgotten at first: caches were cold. ``lane.py`` foresees waiting times with it.
 """
 
 from __future__ import annotations
 
 _WEIGHT = 0.1  # of the newest run: the last twenty decide
+_NUM_SURE = 8
+_COLD_TIMES = 2
 # One run that was held up by chance must not make requests be refused; many of them do.
 _NUM_FIRST = 5
 _MOST_TIMES = 4
@@ -20,6 +23,7 @@ class Estimate:
 
     __slots__ = (
         "_covariance",
+        "_num_kept",
         "_row_costs",
         "_rows",
         "_time",
@@ -34,17 +38,30 @@ class Estimate:
         self.batch_ns = 0.0
         self.row_ns = 0.0
         self._row_costs: dict[int, float] = {}  # by the number of bits of the number of rows
+        self._forget()
+
+    def _forget(self) -> None:
+        self._row_costs.clear()
+        self._num_kept = 0
         self._rows = 0.0
         self._time = 0.0
         self._variance = 0.0
         self._covariance = 0.0
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether enough runs were seen to refuse anybody for what the next will take."""
+        return self.num_seen >= _NUM_SURE
+
     def observe(self, rows: int, time_ns: int) -> None:
         """One run of ``rows`` rows took so long."""
         if self.num_seen >= _NUM_FIRST:
             time_ns = min(time_ns, _MOST_TIMES * self.run_ns(rows) + _MOST_MORE_NS)
+        if not self.is_sure and _COLD_TIMES * time_ns < self.run_ns(rows):
+            self._forget()
         self.num_seen += 1
-        weight = max(_WEIGHT, 1.0 / self.num_seen)
+        self._num_kept += 1
+        weight = max(_WEIGHT, 1.0 / self._num_kept)
         ahead, late = rows - self._rows, time_ns - self._time
         self._rows += weight * ahead
         self._time += weight * late

@@ -11,6 +11,11 @@ from castiron.scheduler import estimate, limit, request, settings, shed, timers,
 from castiron.scheduler.batch import Batch, Failed, Outcome, Part, Ran
 from castiron.scheduler.request import Admitted, Refused, Request
 
+# What was learnt is believed less for each while without a run: so long, and so many runs.
+_DOUBT_NS = 10 * settings.SECOND
+_DOUBT_RUNS = 4
+_MOST_HALVINGS = 60
+
 
 class Lane:
     """Requests of one version, from their coming to their one outcome.
@@ -20,7 +25,7 @@ class Lane:
     """
 
     __slots__ = (
-        "_batches", "_hold_ns", "_last_end_ns", "_settings", "_settled", "_timers",
+        "_batches", "_hold_ns", "_last_end_ns", "_learnt_ns", "_settings", "_settled", "_timers",
         "_waiting", "costs", "held", "held_bytes", "held_rows", "high_water", "is_closed",
         "is_merging", "limit", "shedder",
     )  # fmt: skip
@@ -34,6 +39,7 @@ class Lane:
         self._settled: list[Request] = []
         self._hold_ns = 0
         self._last_end_ns = 0
+        self._learnt_ns = 0
         self.shedder = shed.Shedder(given.marks, given.num_classes)
         self.limit = limit.BatchLimit(given)
         self.costs = estimate.Estimate()
@@ -139,7 +145,7 @@ class Lane:
             low = self.shedder.low_mark(asked.priority)
             return _refuse(asked, reason, max(1, self.drain_ns(low)))
         # An idle lane tries, whatever it expects: it would never learn that it got faster.
-        if self._settings.refuses_late and ready_ns > asked.deadline_ns and not self.is_idle:
+        if not self.is_idle and self._is_hopeless(asked, ready_ns - now, now):
             return _refuse(asked, request.TOO_LATE, ready_ns - asked.deadline_ns)
         return None
 
@@ -181,7 +187,7 @@ class Lane:
         return formed
 
     def launch(self, formed: Batch, now: int, free_ns: int = 0) -> bool:
-        """The run is about to begin; parts that nobody waits for any more leave the batch.
+        """The batch is about to be put together; parts that nobody waits for leave it.
 
         For callers that hold a batch between ``next_batch`` and its run, and who want launch
         latency to count; ``free_ns`` is since when there was nothing else for it to wait for.
@@ -200,6 +206,10 @@ class Lane:
         if not formed.parts:
             self._batches.remove(formed)
         return bool(formed.parts)
+
+    def handed(self, formed: Batch, now: int) -> None:
+        """The batch was put together and handed to whoever runs it: what that took counts too."""
+        formed.launch_ns += max(0, now - formed.launched_ns)
 
     def finished(self, formed: Batch, outcome: Outcome, now: int) -> None:
         """The run is over, well or not; its members are settled or wait for another run.
@@ -224,15 +234,25 @@ class Lane:
 
     def _drop_hopeless(self, now: int) -> None:
         """Refuse what could not be ready in time even alone, so that others can be."""
-        if not self._settings.refuses_late or not self.costs.num_seen:
-            return
         while len(self._waiting) > 1:
             first = self._waiting.first
             assert first is not None
-            late_ns = now + self.costs.run_ns(first.rows) - first.request.deadline_ns
-            if late_ns <= 0:
+            if not self._is_hopeless(first.request, self.costs.run_ns(first.rows), now):
                 return
             self._settle(first.request, request.REFUSED, request.TOO_LATE)
+
+    def _is_hopeless(self, asked: Request, needs_ns: int, now: int) -> bool:
+        """Whether what takes so long would be late, by runs that were many and not long ago.
+
+        What is expected halves for each while without a run: how the machine is now, nobody knows.
+        """
+        if now + needs_ns <= asked.deadline_ns or not self._settings.refuses_late:
+            return False
+        if not self.costs.is_sure:
+            return False
+        while_ns = max(_DOUBT_NS, _DOUBT_RUNS * self.costs.run_ns(self.limit.rows))
+        num_halvings = min((now - self._learnt_ns) // while_ns, _MOST_HALVINGS)
+        return now + (needs_ns >> num_halvings) > asked.deadline_ns
 
     def _holds(self, first: Part, now: int) -> bool:
         """Whether a batch that is not full is held back for what may come."""
@@ -247,6 +267,7 @@ class Lane:
 
     def _learn(self, formed: Batch, now: int) -> None:
         since_ns = formed.launched_ns or formed.formed_ns
+        self._learnt_ns = now
         self.costs.observe(formed.rows, now - max(since_ns, self._last_end_ns))
         queue_ns = 0
         for part in formed.parts:

@@ -186,6 +186,7 @@ class _Run:
             if not version.quick.is_short(size_bytes):
                 self._lanes.running.append(self)
                 self._stop = version.instance.start(inputs, self._lanes.native, self._done)
+                version.lane.handed(self._batch, time.monotonic_ns())
                 return False
             outputs = version.quick.run(size_bytes, version.instance.run, inputs)
         except Exception as fault:  # noqa: BLE001  the requests are told, whoever made it not begin

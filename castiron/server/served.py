@@ -93,6 +93,8 @@ class Served:
             runs_oversize=limits.batch_rows is None,
             concurrency=limits.concurrency or by_itself,
             num_classes=len(self.classes),
+            max_launch_ns=int(given.max_launch_ms * _MS),
+            max_queue_ns=int(given.max_queue_ms * _MS),
         )
         self.lane = lane.Lane(chosen)
         self.lane.is_merging = may_merge

@@ -83,6 +83,18 @@ class Settings:
         "Rows of one run at most when requests are merged, unless a contract says; 1: they are not.",
     )
 
+    max_launch_ms: float = _setting(
+        50.0,
+        "Batches that take longer to be put together and handed over become smaller; 0: they do "
+        "not.",
+    )
+
+    max_queue_ms: float = _setting(
+        500.0,
+        "Batches whose oldest request waited longer become smaller, unless that makes a row dearer; "
+        "0: they do not.",
+    )
+
     rate_per_s: float = _setting(
         0.0, "Requests a second that one client may send to one model; 0: any number."
     )

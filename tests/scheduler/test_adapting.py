@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from castiron.scheduler import request
+from castiron.scheduler.lane import Lane
 from castiron.scheduler.request import Admitted, Refused
+from castiron.scheduler.settings import SECOND
 from tests.scheduler.lanes import MS, ask, lane_of, learnt, members, ran, take
 
 
@@ -35,6 +37,73 @@ def test_an_idle_lane_tries_what_it_expects_to_be_late_and_so_learns_that_it_got
         outcomes.append(one.outcome)
     assert outcomes == [request.ANSWERED] * 40
     assert lane.costs.run_ns(1) < 2 * MS
+
+
+def burst(lane: Lane, now: int, count: int, timeout_ns: int) -> list[Admitted | Refused]:
+    """So many requests at once."""
+    return [lane.submit(ask(now, timeout_ns=timeout_ns), now) for _ in range(count)]
+
+
+def worked_off(lane: Lane, now: int, run_ns: int) -> int:
+    """Run all that waits, each run taking so long; when that was done."""
+    while (formed := lane.next_batch(now)) is not None:
+        now += run_ns
+        lane.finished(formed, ran(formed), now)
+    return now
+
+
+def test_nobody_is_refused_for_the_first_runs_which_were_cold() -> None:
+    lane = lane_of(max_batch_rows=1)
+    now = 0
+    for number in range(6):
+        answers = burst(lane, now, 1, timeout_ns=20 * MS)
+        formed = take(lane, now)
+        answers += burst(lane, now, 1, timeout_ns=20 * MS)
+        assert all(isinstance(answer, Admitted) for answer in answers), number
+        now += 100 * MS if number < 2 else 2 * MS
+        lane.finished(formed, ran(formed), now)
+        now = worked_off(lane, now, 2 * MS)
+    # By now it knows, and what it knows is not what the cold ones took.
+    assert lane.costs.is_sure
+    answers = burst(lane, now, 5, timeout_ns=20 * MS)
+    take(lane, now)
+    assert all(isinstance(answer, Admitted) for answer in answers)
+    assert isinstance(burst(lane, now, 30, timeout_ns=20 * MS)[-1], Refused)
+
+
+def test_a_lane_that_grew_slow_and_is_fast_again_refuses_for_a_few_runs_only() -> None:
+    lane = lane_of(max_batch_rows=1)
+    now = learnt(lane, 2 * MS)
+    now = learnt(lane, 200 * MS, now)  # another program had the processor
+    num_refused = 0
+    for number in range(200):
+        answers = burst(lane, now, 2, timeout_ns=30 * MS)
+        assert isinstance(answers[0], Admitted)  # the lane is idle
+        num_refused += isinstance(answers[1], Refused)
+        now = worked_off(lane, now, 2 * MS)
+        if number > 40:
+            assert isinstance(answers[1], Admitted), "it does not learn"
+    assert 0 < num_refused < 40
+
+
+def test_what_was_learnt_long_ago_refuses_nobody() -> None:
+    outcomes = {}
+    for pause_s in (0, 60):
+        lane = lane_of(max_batch_rows=1)
+        now = learnt(lane, 200 * MS) + pause_s * SECOND
+        outcomes[pause_s] = burst(lane, now, 3, timeout_ns=30 * MS)
+    assert [type(answer) for answer in outcomes[0]] == [Admitted, Refused, Refused]
+    assert [type(answer) for answer in outcomes[60]] == [Admitted] * 3
+
+
+def test_runs_that_take_long_are_believed_while_one_goes_on() -> None:
+    lane = lane_of(max_batch_rows=1)
+    now = learnt(lane, 30 * SECOND)
+    lane.submit(ask(now, timeout_ns=100 * SECOND), now)
+    take(lane, now)
+    now += 25 * SECOND
+    assert isinstance(lane.submit(ask(now, timeout_ns=20 * SECOND), now), Refused)
+    assert isinstance(lane.submit(ask(now, timeout_ns=40 * SECOND), now), Admitted)
 
 
 def test_work_that_can_no_longer_be_in_time_makes_room_for_work_that_can() -> None:
@@ -118,6 +187,25 @@ def test_batches_become_smaller_when_launches_take_long_and_grow_again_slowly() 
         limits.append(lane.limit.rows)
     assert limits[:3] == [16, 8, 4]
     assert limits[3:11] == [4, 4, 4, 6, 6, 6, 6, 8]
+    assert lane.limit.num_lowered == 3
+
+
+def test_what_putting_a_batch_together_takes_makes_it_smaller_too() -> None:
+    """A millisecond for each row: a batch of four is the largest within the threshold."""
+    lane = lane_of(max_batch_rows=32, max_launch_ns=5 * MS, recovery_runs=1000)
+    now = 0
+    for _ in range(10):
+        for _ in range(32):
+            lane.submit(ask(now, timeout_ns=10**12), now)
+        formed = take(lane, now)
+        assert lane.launch(formed, now)
+        now += formed.rows * MS
+        lane.handed(formed, now)
+        now += MS
+        lane.finished(formed, ran(formed), now)
+        for asked in list(lane.held.values()):
+            lane.cancel(asked.id, now)
+    assert lane.limit.rows == 4
     assert lane.limit.num_lowered == 3
 
 

@@ -42,6 +42,26 @@ def test_one_run_that_was_held_up_changes_little() -> None:
     assert costs.run_ns(1) < 7_000_000
 
 
+def test_first_runs_that_were_cold_are_forgotten() -> None:
+    costs = Estimate()
+    for time_ns in (90_000_000, 40_000_000, 2_000_000, 2_100_000):
+        costs.observe(1, time_ns)
+    assert costs.run_ns(1) == pytest.approx(2_050_000, abs=1)
+    assert not costs.is_sure
+    for _ in range(4):
+        costs.observe(1, 2_000_000)
+    assert costs.is_sure
+    costs.observe(1, 200_000)  # not cold any more: one that is quicker changes little
+    assert costs.run_ns(1) > 1_700_000
+
+
+def test_small_runs_between_large_ones_make_nothing_be_forgotten_for_long() -> None:
+    costs = learnt(100_000, 50_000, [32, 1] * 4)
+    assert costs.is_sure
+    assert costs.run_ns(32) == pytest.approx(1_700_000, rel=0.05)
+    assert costs.run_ns(1) == pytest.approx(150_000, rel=0.05)
+
+
 def test_rows_are_called_dearer_only_where_both_sizes_were_seen() -> None:
     costs = learnt(80_000, 0, [8, 16] * 5)
     assert costs.is_dearer(8, than=16)

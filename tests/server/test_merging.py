@@ -220,6 +220,23 @@ def test_the_lane_leaves_the_first_cpu_to_the_loop_when_it_is_told_to(tmp_path: 
         assert infer(server, "tiny", np.ones((1, 4), np.float32))[0] == 200
 
 
+def test_batches_that_take_long_to_put_together_become_smaller(tmp_path: Path) -> None:
+    """Rows of a megabyte: sixteen are not merged in the half millisecond allowed."""
+    width = 1 << 18
+    add = [helper.make_node("Add", ["x", "one"], ["y"])]
+    one = {"one": np.ones(1, np.float32)}
+    save(tmp_path / "models/wide/1/model.cast", add, ["rows", width], one)
+    limit = "castiron_lane_batch_limit_rows{model=wide,version=1}"
+    with served(tmp_path, "--max-launch-ms", "0.5", "--batch-rows", "16") as (server, _):
+        assert server.metrics()[limit] == 16
+        with futures.ThreadPoolExecutor(16) as pool:
+            x = np.ones((1, width), np.float32)
+            for code, y in pool.map(lambda _: infer(server, "wide", x), range(96)):
+                assert code == 200
+                assert y[0, -1] == 2
+        assert server.metrics()[limit] < 16
+
+
 def test_it_ends_with_status_0(running: Any) -> None:
     server, _ = running
     server.process.send_signal(signal.SIGTERM)
