@@ -1,22 +1,21 @@
-"""Reading a request's body within limits: size, time (``edge.py``), memory of all, compression.
+"""Reading a request's body within limits: size, memory of all, compression.
 
 Limits hold before bytes are buffered where a length is declared, and while they come otherwise;
-a compressed body is bounded by what comes out of it.
+a compressed body is bounded by what comes out of it. Time is bounded by ``http/connection.py``.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from castiron.server import settings as server_settings
 from castiron.server import status
 
 if TYPE_CHECKING:
-    from castiron.server import edge
+    from castiron.server.http import exchange as exchanges
 
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Headers = Mapping[bytes, bytes]
 
 _WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
@@ -59,13 +58,9 @@ class Body:
         self._budget.give(self._taken)
         self._taken = 0
 
-    async def read(
-        self, headers: Headers, receive: Receive, connection: edge.Edge | None
-    ) -> bytes | memoryview:
-        """All bytes, decompressed. Refusal with 413, 415 or 503; ClientGone when it left.
-
-        A large body may lie in memory of its own, which the connection hands over.
-        """
+    async def read(self, exchange: exchanges.Exchange) -> bytes | memoryview:
+        """All bytes, decompressed. Refusal with 413, 415 or 503; ClientGone when it left."""
+        headers = exchange.headers
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding != b"identity" and encoding not in _WINDOWS:
             raise status.Refusal(
@@ -73,22 +68,22 @@ class Body:
                 headers=((b"accept-encoding", b"gzip, deflate"),),
             )  # fmt: skip
         self._expect(headers)
-        parts: list[bytes] = []
+        body = exchange.take() if exchange.is_complete else await self._parts(exchange)
+        self.grow_to(len(body))
+        return body if encoding == b"identity" else self._decompressed(body, _WINDOWS[encoding])
+
+    async def _parts(self, exchange: exchanges.Exchange) -> bytes | memoryview:
+        """A body that is still on its way."""
+        parts: list[bytes | memoryview] = []
         size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise status.ClientGone("the client left before its body was complete")
-            part: bytes = message["body"]
+        is_last = False
+        while not is_last:
+            part = await exchange.part()
+            is_last = exchange.is_complete
             size += len(part)
             self.grow_to(size)
             parts.append(part)
-            if not message["more_body"]:
-                break
-        body: bytes | memoryview = parts[0] if len(parts) == 1 else b"".join(parts)
-        if connection is not None and (whole := connection.take_body()) is not None:
-            body = whole
-        return body if encoding == b"identity" else self._decompressed(body, _WINDOWS[encoding])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _expect(self, headers: Headers) -> None:
         declared = headers.get(b"content-length")

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 import uvloop
 
 from castiron import errors
 from castiron.registry import supply, watch
-from castiron.server import changes, dispatch, edge, listen, rest
+from castiron.server import changes, dispatch, listen, rest
 from castiron.server import settings as server_settings
+from castiron.server.http import listener, port
 from castiron.server.security import guard, tls
 from castiron.server.security import settings as security_settings
 from castiron.server.workers import link
@@ -54,19 +54,19 @@ def serve(
     _keep_large_memory()
     guarded = guard.Guard(security)
     guarded.require_closed(settings.host)
-    listener = listen.listen(settings.host, settings.port)
+    taken = listen.listen(settings.host, settings.port)
     if not models_dir.is_dir():
-        listener.close()
+        taken.close()
         raise errors.CastironError(f"expected a folder of models, found none at {models_dir}")
     dispatcher = dispatch.Dispatcher(supplied, registry_settings, settings)
     admin_listener = guarded.open_admin(changes.calls(dispatcher), settings, dispatcher.meters)
-    process = _Process(dispatcher, settings, models_dir, guarded)
+    process = _Process(dispatcher, settings, models_dir, guarded, taken)
     process.admin_listener = admin_listener
     if open_traces is not None:
         spool = open_traces(dispatcher.meters.fates)
         dispatcher.tracer = tracer.Tracer(settings.trace_share, spool)
-    uvloop.run(process.serve(sockets=[listener]))
-    return 1 if process.force_exit else 0
+    uvloop.run(process.run())
+    return 1 if process.is_forced else 0
 
 
 def _keep_large_memory() -> None:
@@ -80,8 +80,13 @@ def _keep_large_memory() -> None:
         set_option(_M_TRIM_THRESHOLD, 64 << 20)
 
 
-class _Process(uvicorn.Server):
-    """uvicorn's server with our signals, our exit status and our sweeper."""
+class _Process:
+    """What listens and what it needs, from its start to its stop."""
+
+    __slots__ = (
+        "_dispatcher", "_grpc", "_grpc_stop", "_guard", "_link", "_listener", "_models_dir",
+        "_rest", "_settings", "_socket", "_stopping", "_watcher", "admin_listener", "is_forced",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -89,20 +94,31 @@ class _Process(uvicorn.Server):
         settings: server_settings.Settings,
         models_dir: Path,
         guarded: guard.Guard,
+        taken: socket.socket,
     ) -> None:
         self._guard = guarded
+        self._socket = taken
         self.admin_listener: socket.socket | None = None
         self._dispatcher = dispatcher
         self._settings = settings
         self._models_dir = models_dir
         self._rest = rest.Rest(dispatcher, settings, guarded.access)
+        self._listener = listener.Listener(port.Port(self._rest, settings, dispatcher.meters))
         self._grpc: Any = None
         self._grpc_stop: asyncio.Task[None] | None = None
         self._watcher: watch.Watcher | None = None
         self._link = link.of_process()
-        super().__init__(_config(self._rest, dispatcher, settings, guarded))
+        self._stopping = asyncio.Event()
+        self.is_forced = False
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def run(self) -> None:
+        """All of its life."""
+        with self._signals():
+            await self._start()
+            await self._stopping.wait()
+            await self._stop()
+
+    async def _start(self) -> None:
         """Listen at once; models become ready while readiness tells so.
 
         A worker that takes the place of another listens when it can answer: until then, its
@@ -115,28 +131,31 @@ class _Process(uvicorn.Server):
         task.add_done_callback(_settled)
         if self._link is not None and self._link.is_replacement:
             await asyncio.wait([task], timeout=_PREPARE_S)
-        await super().startup(sockets)
+        await self._listener.start(self._socket, tls.context_of(self._guard.certificates))
         await self._guard.start()
         if self._settings.grpc_port >= 0:
             # Only here: it takes a tenth of a second and memory to import.
-            from castiron.server.grpc import listener
+            from castiron.server.grpc import listener as grpc_listener
 
-            self._grpc = listener.Listener(
+            self._grpc = grpc_listener.Listener(
                 self._dispatcher, lambda: self._rest.is_draining, self._guard
             )
         loop = asyncio.get_running_loop()
         self._watcher = self._watch()
         loop.call_later(_SWEEP_S, self._sweep, loop)
-        assert sockets
-        # Other programs read these lines.
-        print(f"serving on {listen.url_of(sockets[0], self._guard.scheme)}", flush=True)  # noqa: T201
+        await self._announce()
+        if self._link is not None:
+            self._link.start()
+
+    async def _announce(self) -> None:
+        """Other programs read these lines."""
+        shown = listen.url_of(self._socket, self._guard.scheme)
+        print(f"serving on {shown}", flush=True)  # noqa: T201
         if self._grpc is not None:
             print(f"serving on grpc://{await self._grpc.start()}", flush=True)  # noqa: T201
         if self.admin_listener is not None:
             shown = listen.url_of(self.admin_listener, self._guard.scheme)
             print(f"admin on {shown}", flush=True)  # noqa: T201
-        if self._link is not None:
-            self._link.start()
 
     def _watch(self) -> watch.Watcher | None:
         """Somebody who looks at the folder, if that is wanted."""
@@ -152,16 +171,13 @@ class _Process(uvicorn.Server):
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
-        for connection in list(self.server_state.connections):
-            assert isinstance(connection, edge.Edge)
-            connection.check_time(now_s)
+        self._listener.tick(now_s)
         self._guard.tick(now_s)
         self._dispatcher.tick(now_s)
         loop.call_later(_SWEEP_S, self._sweep, loop)
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Ours: no signal is raised again at the end, so the exit status is ours too."""
+    def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -174,30 +190,28 @@ class _Process(uvicorn.Server):
     def _on_signal(self, number: int) -> None:
         if self._rest.is_draining:
             log.warning("second signal: stopping at once")
-            self.force_exit = self.should_exit = True
-            for task in self.server_state.tasks:
-                task.cancel()
+            self.is_forced = True
+            self._listener.hurry()
+            self._stopping.set()
             return
         log.info("%s: stopping", signal.Signals(number).name)
         self._rest.is_draining = True
         asyncio.get_running_loop().call_later(self._settings.drain_delay_s, self._close)
 
     def _close(self) -> None:
-        """Take no more connections from now on, not only when the main loop looks next."""
-        for server in self.servers:
-            server.close()
+        """Take no more connections from now on."""
+        self._listener.stop_accepting()
         if self._grpc is not None:
             stop = self._grpc.stop(self._settings.drain_timeout_s)
             self._grpc_stop = asyncio.get_running_loop().create_task(stop)
-        self.should_exit = True
+        self._stopping.set()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def _stop(self) -> None:
         """Answer what is in flight, then give the models back."""
         if self._watcher is not None:
             self._watcher.close()
-        await super().shutdown(sockets)
-        if self.server_state.tasks:  # cancelled for being late; each still tells its client
-            await asyncio.wait(self.server_state.tasks, timeout=1)
+        await self._listener.drain(self._settings.drain_timeout_s)
+        self._socket.close()
         if self._grpc is not None:
             await self._end_grpc()
         await self._guard.close()
@@ -206,34 +220,10 @@ class _Process(uvicorn.Server):
         log.info("stopped")
 
     async def _end_grpc(self) -> None:
-        if self.force_exit or self._grpc_stop is None:
+        if self.is_forced or self._grpc_stop is None:
             await self._grpc.stop(0)
         else:
             await self._grpc_stop
-
-
-def _config(
-    application: Any,
-    dispatcher: dispatch.Dispatcher,
-    settings: server_settings.Settings,
-    guarded: guard.Guard,
-) -> uvicorn.Config:
-    # uvicorn calls ``http`` as it would a class, and hands the times to the loop as they are.
-    return uvicorn.Config(
-        application,
-        loop="none",
-        http=edge.maker(settings, dispatcher.meters),  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
-        timeout_graceful_shutdown=settings.drain_timeout_s,  # type: ignore[arg-type]
-        ssl_context_factory=tls.factory(guarded.certificates),
-    )
 
 
 def _settled(task: asyncio.Task[None]) -> None:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from castiron import errors
-from castiron.server import application, asking, inference, reply, rest_call, rows, status
+from castiron.server import application, asking, inference, reply, rest_call, routes, rows, status
 from castiron.server import body as bodies
 from castiron.server.steps import faults, inward
 
 if TYPE_CHECKING:
-    from castiron.server import edge, served
+    from castiron.server import served
     from castiron.server import settings as server_settings
+    from castiron.server.http import exchange as exchanges
 
 _JSON = (b"content-type", b"application/json")
 
@@ -28,21 +29,15 @@ _JSON = (b"content-type", b"application/json")
 class PredictCall(rest_call.RestCall):
     """One application-level call."""
 
-    __slots__ = ("_application", "_begun_s", "_connection", "_given", "_head", "_made", "_next")
+    __slots__ = ("_application", "_begun_s", "_made")
 
     def __init__(
         self,
-        address: tuple[str, str],
-        headers: Mapping[bytes, bytes],
-        receive: bodies.Receive,
-        connection: edge.Edge | None,
+        route: routes.Route,
+        exchange: exchanges.Exchange,
         given: server_settings.Settings,
     ) -> None:
-        super().__init__(address, headers, receive, connection, given)
-        self._head = headers
-        self._next = receive
-        self._connection = connection
-        self._given = given
+        super().__init__(route, exchange, given)
         self._begun_s = time.monotonic()
         self._made = inward.Made({})
         self._application: application.Application | None = None
@@ -50,14 +45,14 @@ class PredictCall(rest_call.RestCall):
     async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
         """The body, then its values, then the tensors that steps make of them."""
         found = self._application = _application_of(version)
-        self.timeout_s = rest_call.timeout_s(self._head)
+        self.timeout_s = rest_call.timeout_s(self._headers)
         if found.contract.limits.body_bytes is not None:
             held.limit = min(held.limit, found.contract.limits.body_bytes)
-        body = await held.read(self._head, self._next, self._connection)
+        body = await held.read(self._exchange)
         self.timeline.read_ns = time.monotonic_ns()
         begun_s = time.perf_counter()
         entries = found.contract.schema.input
-        asked = asking.parse(self._head, body, entries, self._given.max_json_bytes)
+        asked = asking.parse(self._headers, body, entries, self._settings.max_json_bytes)
         self._made = await self._in_time(found.before(asked, len(body)), version)
         version.meters.parse.observe(time.perf_counter() - begun_s)
         wanted = found.outputs or list(version.interface.outputs)

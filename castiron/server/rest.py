@@ -1,45 +1,41 @@
-"""The Open Inference Protocol over HTTP: one ASGI callable, no framework.
+"""The Open Inference Protocol over HTTP: an exchange to its answer, no framework.
 
-Finds the route, calls ``describe`` or ``dispatch``, and writes the answer; each error leaves as
-the one error body. Listening and stopping are ``life.py``, the connection itself ``edge.py``.
+Finds the route, asks whether it may be taken, calls ``describe`` or ``dispatch``, and writes the
+answer; each error leaves as the one error body. Connections are ``http``, listening ``life.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import Any
 
 import orjson
 
 from castiron import errors
+from castiron.registry import version as versions
 from castiron.server import (
-    body,
     control,
     describe,
     dispatch,
     inference,
     predict,
+    reply,
     rest_batch,
     rest_call,
+    routes,
     status,
 )
 from castiron.server import settings as server_settings
+from castiron.server.http import eager
+from castiron.server.http import exchange as exchanges
 from castiron.server.security import access, page, rights
 from castiron.telemetry import metrics
 
-if TYPE_CHECKING:
-    from castiron.server import edge
-
 log = logging.getLogger("castiron.server")
 
-_CALL = "castiron.call"
-
-Scope = MutableMapping[str, Any]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Answer = tuple[int, list[tuple[bytes, bytes]], list[bytes | memoryview]]
+Exchange = exchanges.Exchange
+Answer = tuple[int, exchanges.Headers, list[exchanges.Bytes]]
 
 
 class Rest:
@@ -59,57 +55,73 @@ class Rest:
         self._settings = settings
         self.is_draining = False
 
-    async def __call__(self, scope: Scope, receive: body.Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """One request."""
-        assert scope["type"] == "http", scope["type"]
         stop: asyncio.CancelledError | None = None
         try:
-            answer = await self._answer(scope, receive)
+            code, headers, parts = await self._answer(exchange)
         except status.ClientGone:
             return
         except asyncio.CancelledError as cancelled:
             # The time for draining is over; the client is told before the loop ends.
             stop = cancelled
-            answer = _refused(errors.ModelNotReady("the server is stopping; retry elsewhere"))
-        except Exception as error:
-            if status.classify(error)[1] == status.FAILED:
-                log.exception("%s %s failed", scope["method"], scope["path"], exc_info=error)
-            answer = _refused(error)
-            if (asked := scope.get(_CALL)) is not None:
-                answer[1].extend(self._dispatcher.reports.headers(asked.timeline))
-        await _write(answer, scope, send)
+            fault = errors.ModelNotReady("the server is stopping; retry elsewhere")
+            code, headers, parts = self._refused(exchange, fault)
+        except Exception as error:  # noqa: BLE001  ``_refused`` tells the log
+            code, headers, parts = self._refused(exchange, error)
+        if len(parts) == 1:
+            exchange.answer(code, headers, parts[0])
+        else:
+            await exchange.stream(code, headers, parts)
         if stop is not None:
             raise stop
 
-    async def _answer(self, scope: Scope, receive: body.Receive) -> Answer:
-        parts = scope["raw_path"].decode("latin-1").strip("/").split("/")
-        method = scope["method"]
-        if parts[:2] == ["v2", "health"]:
-            return self._health(method, parts[2:])
-        grant = await self._access.check(scope["headers"])
+    def _refused(self, exchange: Exchange, error: Exception) -> Answer:
+        if status.classify(error)[1] == status.FAILED:
+            log.error("%s %s failed", exchange.method, exchange.path, exc_info=error)
+        code, headers, content = status.answer(error)
+        if isinstance(exchange.asked, rest_call.RestCall):
+            headers.extend(self._dispatcher.reports.headers(exchange.asked.timeline))
+        return code, headers, [content]
+
+    async def _answer(self, exchange: Exchange) -> Answer:
+        route = routes.of(exchange.raw_path)
+        if route.call in {"live", "ready"}:
+            _allow(exchange.method, route)
+            return self._health(route)
+        grant = await self._access.check(exchange.header_lines)
         if grant.subject:
             # Rate limits count who it is; what a client calls itself comes earlier and loses.
-            scope["headers"] = [*scope["headers"], (self._client_header, grant.subject.encode())]
-        if parts[0] == "v2":
-            if len(parts) > 2 and parts[1] == "models" and parts[2] != "stats":
-                return await self._model(grant, parts[2:], scope, receive)
-            if len(parts) > 2 and parts[1] == "repository":
-                return await self._repository(grant, parts[2:], scope, receive)
-            return self._server(method, parts[1:], grant)
-        if parts == ["metrics"]:
-            _allow(method, "GET")
-            text = page.visible(self._dispatcher.meters.expose(), grant).encode()
-            return 200, _headers(text, metrics.CONTENT_TYPE.encode()), [text]
-        raise _no_route(scope)
+            exchange.headers[self._client_header] = grant.subject.encode()
+        if route.call == routes.INFER:
+            grant.require(route.model, rights.INFER)
+            _allow(exchange.method, route)
+            call = rest_call.RestCall(route, exchange, self._settings)
+            return await self._infer(exchange, call)
+        await eager.in_task()
+        return await self._other(route, grant, exchange)
 
-    def _health(self, method: str, parts: list[str]) -> Answer:
+    async def _infer(self, exchange: Exchange, call: rest_call.RestCall) -> Answer:
+        exchange.asked = call
+        answer: reply.Reply = await self._dispatcher.infer(call)
+        answer.headers.extend(self._dispatcher.reports.headers(call.timeline))
+        return 200, answer.headers, answer.parts
+
+    async def _other(self, route: routes.Route, grant: rights.Grant, exchange: Exchange) -> Answer:
+        """All that is not one infer request, which is what must be quick."""
+        if not route.call and not route.model:
+            raise _no_route(exchange)
+        if route.model and route.call not in {"load", "unload"}:
+            return await self._model(route, grant, exchange)
+        _allow(exchange.method, route)
+        if route.call in {"load", "unload", "index"}:
+            return await self._repository(route, grant, exchange)
+        return self._server(route, grant)
+
+    def _health(self, route: routes.Route) -> Answer:
         """For whoever probes, without a token; which models there are is told to those known."""
-        if parts == ["live"]:
-            _allow(method, "GET")
+        if route.call == "live":
             return _json({"live": True})
-        if parts != ["ready"]:
-            raise status.Refusal(404, "path: no such call below /v2/health", status.NOT_FOUND)
-        _allow(method, "GET")
         is_ready, detail = describe.readiness(
             self._dispatcher.registry,
             is_draining=self.is_draining,
@@ -120,122 +132,76 @@ class Rest:
             detail.pop("versions", None)
         return _json(detail, 200 if is_ready else 503)
 
-    def _server(self, method: str, parts: list[str], grant: rights.Grant) -> Answer:
+    def _server(self, route: routes.Route, grant: rights.Grant) -> Answer:
         registry = self._dispatcher.registry
-        route = "/".join(parts)
-        if route == "models/stats":
-            _allow(method, "GET")
+        if route.call == "all_stats":
             return _json({"model_stats": [self._statistics(version) for version in registry
                                           if grant.allows(version.model, rights.METADATA)]})  # fmt: skip
-        if route == "models":
-            _allow(method, "GET")
+        if route.call == "models":
             return _json({"models": [model for model in registry.models
                                      if grant.allows(model, rights.METADATA)]})  # fmt: skip
-        if route == "":
-            _allow(method, "GET")
-            return _json(describe.server())
-        raise status.Refusal(404, f"path: no such call: /v2/{route[:200]}", status.NOT_FOUND)
+        if route.call == "metrics":
+            text = page.visible(self._dispatcher.meters.expose(), grant).encode()
+            return 200, _headers(text, metrics.CONTENT_TYPE.encode()), [text]
+        return _json(describe.server())
 
     async def _repository(
-        self, grant: rights.Grant, parts: list[str], scope: Scope, receive: body.Receive
+        self, route: routes.Route, grant: rights.Grant, exchange: Exchange
     ) -> Answer:
         """repository/index, repository/models/{model}/load and unload."""
-        is_model = len(parts) == 3 and parts[0] == "models" and parts[2] in {"load", "unload"}
-        if parts != ["index"] and not is_model:
-            raise _no_route(scope)
-        _allow(scope["method"], "POST")
-        if is_model:
-            self._access.require_control(grant, unquote(parts[1]))
-        given = await self._object(scope, receive)
-        if parts == ["index"]:
+        if route.call != "index":
+            self._access.require_control(grant, route.model)
+        given = await self._object(exchange)
+        if route.call == "index":
             told = describe.index(self._dispatcher.registry, only_ready=given.get("ready") is True)
             return _json([one for one in told if grant.allows(one["name"], rights.METADATA)])
-        change = control.load if parts[2] == "load" else control.unload
+        change = control.load if route.call == "load" else control.unload
         parameters = given.get("parameters", {})
         if type(parameters) is not dict:
             raise errors.InputError("expected an object", "parameters")
-        await change(self._dispatcher, unquote(parts[1]), parameters)
+        await change(self._dispatcher, route.model, parameters)
         return _json({})
 
-    async def _object(self, scope: Scope, receive: body.Receive) -> dict[str, Any]:
+    async def _object(self, exchange: Exchange) -> dict[str, Any]:
         """The JSON object in a small body; empty when there is no body."""
-        headers = dict(scope["headers"])
+        headers = exchange.headers
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
             return {}
         held = self._dispatcher.body()
         try:
-            return inference.decoded(
-                bytes(await held.read(headers, receive, scope.get("castiron.edge")))
-            )
+            return inference.decoded(bytes(await held.read(exchange)))
         finally:
             held.release()
 
-    async def _model(
-        self, grant: rights.Grant, parts: list[str], scope: Scope, receive: body.Receive
-    ) -> Answer:
-        """models/{model}[/versions/{version}][/infer|predict|batch|ready|config|stats]."""
-        method, model, parts = scope["method"], unquote(parts[0]), parts[1:]
-        grant.require_sight(model)
-        number = ""
-        if len(parts) > 1 and parts[0] == "versions":
-            number, parts = unquote(parts[1]), parts[2:]
-            if not number:
-                raise status.Refusal(404, "path: expected a version number", status.NOT_FOUND)
-        if parts == ["infer"]:
-            _allow(method, "POST")
-            grant.require(model, rights.INFER)
-            return await self._infer(model, number, scope, receive)
-        if parts == ["predict"]:
-            _allow(method, "POST")
-            grant.require(model, rights.INFER)
-            return await self._predict(model, number, scope, receive)
-        if parts == ["batch"]:
-            _allow(method, "POST")
-            grant.require(model, rights.INFER)
-            return await self._batch(model, number, scope, receive)
-        if parts not in ([], ["ready"], ["config"], ["stats"]):
-            raise _no_route(scope)
-        _allow(method, "GET")
-        if parts != ["ready"]:
-            grant.require(model, rights.METADATA)
-        if parts == ["stats"] and not number:
-            return self._model_statistics(model)
-        version = self._dispatcher.registry.find(model, number)
-        if not parts:
-            return _json(describe.model(self._dispatcher.registry, version))
-        if parts == ["ready"]:
-            return _json({"name": model, "ready": True})
-        if parts == ["config"]:
+    async def _model(self, route: routes.Route, grant: rights.Grant, exchange: Exchange) -> Answer:
+        """All that is asked of one model, infer apart."""
+        grant.require_sight(route.model)
+        if not route.call:
+            raise _no_route(exchange)
+        _allow(exchange.method, route)
+        if route.call == routes.PREDICT:
+            grant.require(route.model, rights.INFER)
+            call = predict.PredictCall(route, exchange, self._settings)
+            return await self._infer(exchange, call)
+        if route.call == routes.BATCH:
+            grant.require(route.model, rights.INFER)
+            answer = await rest_batch.Batch(route, exchange, self._dispatcher).answer()
+            return 200, answer.headers, answer.parts
+        if route.call != "model_ready":
+            grant.require(route.model, rights.METADATA)
+        if route.call == "stats" and not route.version:
+            return self._model_statistics(route.model)
+        return self._description(route)
+
+    def _description(self, route: routes.Route) -> Answer:
+        version = self._dispatcher.registry.find(route.model, route.version)
+        if route.call == "model_ready":
+            return _json({"name": route.model, "ready": True})
+        if route.call == "config":
             return _json(describe.configuration(self._dispatcher.served_by(version)))
-        return _json({"model_stats": [self._statistics(version)]})
-
-    async def _batch(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
-        headers, connection = dict(scope["headers"]), scope.get("castiron.edge")
-        batch = rest_batch.Batch((model, number), headers, connection, self._dispatcher)
-        answer = await batch.answer(receive)
-        return 200, answer.headers, answer.parts
-
-    async def _infer(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
-        call = rest_call.RestCall(
-            (model, number), dict(scope["headers"]), receive, scope.get("castiron.edge"),
-            self._settings,
-        )  # fmt: skip
-        scope[_CALL] = call
-        answer = await self._dispatcher.infer(call)
-        headers = [*answer.headers, *self._dispatcher.reports.headers(call.timeline)]
-        return 200, headers, answer.parts
-
-    async def _predict(
-        self, model: str, number: str, scope: Scope, receive: body.Receive
-    ) -> Answer:
-        call = predict.PredictCall(
-            (model, number), dict(scope["headers"]), receive, scope.get("castiron.edge"),
-            self._settings,
-        )  # fmt: skip
-        scope[_CALL] = call
-        answer = await self._dispatcher.infer(call)
-        headers = [*answer.headers, *self._dispatcher.reports.headers(call.timeline)]
-        return 200, headers, answer.parts
+        if route.call == "stats":
+            return _json({"model_stats": [self._statistics(version)]})
+        return _json(describe.model(self._dispatcher.registry, version))
 
     def _model_statistics(self, model: str) -> Answer:
         numbered = self._dispatcher.registry.models.get(model)
@@ -243,38 +209,12 @@ class Rest:
             raise errors.ModelNotFound(f"model {model!r} is not served here")
         return _json({"model_stats": [self._statistics(numbered[key]) for key in numbered]})
 
-    def _statistics(self, version: Any) -> dict[str, Any]:
+    def _statistics(self, version: versions.Version) -> dict[str, Any]:
         return describe.statistics(version, self._dispatcher.meters.of(version))
 
 
-async def _write(answer: Answer, scope: Scope, send: Send) -> None:
-    """Send an answer; its head and first part leave together."""
-    code, headers, (first, *rest) = answer
-    connection: edge.Edge | None = scope.get("castiron.edge")
-    if connection is not None:
-        if code == 200 and not rest and connection.write_whole(scope, headers, first):
-            return
-        if code != 200 and connection.awaits_continue:
-            # Whether its body follows now is the client's choice; only a close makes it certain.
-            headers.append((b"connection", b"close"))
-        connection.outlet.hold()
-    try:
-        await send({"type": "http.response.start", "status": code, "headers": headers})
-        await send({"type": "http.response.body", "body": first, "more_body": bool(rest)})
-    finally:
-        if connection is not None:
-            connection.outlet.release()
-    for index, part in enumerate(rest, 1):
-        more = index < len(rest)
-        await send({"type": "http.response.body", "body": part, "more_body": more})
-
-
-def _refused(error: BaseException) -> Answer:
-    code, headers, content = status.answer(error)
-    return code, headers, [content]
-
-
-def _allow(method: str, allowed: str) -> None:
+def _allow(method: str, route: routes.Route) -> None:
+    allowed = route.method
     if method != allowed and (method, allowed) != ("HEAD", "GET"):
         raise status.Refusal(
             405, f"method: expected {allowed}, found {method}",
@@ -282,8 +222,8 @@ def _allow(method: str, allowed: str) -> None:
         )  # fmt: skip
 
 
-def _no_route(scope: Scope) -> status.Refusal:
-    return status.Refusal(404, f"path: no such call: {scope['path'][:200]}", status.NOT_FOUND)
+def _no_route(exchange: Exchange) -> status.Refusal:
+    return status.Refusal(404, f"path: no such call: {exchange.path[:200]}", status.NOT_FOUND)
 
 
 def _json(content: Any, code: int = 200) -> Answer:
@@ -291,5 +231,5 @@ def _json(content: Any, code: int = 200) -> Answer:
     return code, _headers(encoded, b"application/json"), [encoded]
 
 
-def _headers(content: bytes, kind: bytes) -> list[tuple[bytes, bytes]]:
+def _headers(content: bytes, kind: bytes) -> exchanges.Headers:
     return [(b"content-type", kind), (b"content-length", b"%d" % len(content))]

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from castiron import errors
 from castiron.server import body as bodies
-from castiron.server import call, dispatch, inference, reply, rest_call, rows, status
+from castiron.server import call, dispatch, inference, reply, rest_call, routes, rows, status
 
 if TYPE_CHECKING:
-    from castiron.server import edge, served
+    from castiron.server import served
+    from castiron.server.http import exchange as exchanges
 
 log = logging.getLogger("castiron.server")
 
@@ -34,7 +35,7 @@ class _Item(call.Call):
     __slots__ = ("_batch", "_head", "_raw", "_size")
 
     def __init__(self, batch: Batch, head: Any, raw: memoryview, size: int) -> None:
-        super().__init__(batch.address[0], batch.address[1], batch.client)
+        super().__init__(batch.route.model, batch.route.version, batch.client)
         self.timeout_s = batch.timeout_s
         self.parent, self.trace_state = batch.trace
         self._batch = batch
@@ -73,47 +74,43 @@ class Batch:
 
     def __init__(
         self,
-        address: tuple[str, str],
-        headers: Mapping[bytes, bytes],
-        connection: edge.Edge | None,
+        route: routes.Route,
+        exchange: exchanges.Exchange,
         dispatcher: dispatch.Dispatcher,
     ) -> None:
-        peer = "" if connection is None else connection.peer
-        self.address = address
-        self.client = rest_call.client_of(headers, peer, dispatcher.settings)
+        headers = exchange.headers
+        self.route = route
+        self.client = rest_call.client_of(headers, exchange.peer, dispatcher.settings)
         self.timeout_s: float | None = None
         self.trace = headers.get(b"traceparent"), headers.get(b"tracestate")
-        self._headers = headers
-        self._edge = connection
+        self._exchange = exchange
         self._dispatcher = dispatcher
         self._watching: dict[_Item, Callable[[], None]] = {}
 
-    async def answer(self, receive: bodies.Receive) -> reply.Reply:
+    async def answer(self) -> reply.Reply:
         """The answer to all. Raises only what is wrong with the whole."""
         held = self._dispatcher.body()
         try:
-            items = await self._items(held, receive)
+            items = await self._items(held)
         except Exception as error:
             held.release()
-            self._dispatcher.refuse(self.address[0], error)
+            self._dispatcher.refuse(self.route.model, error)
             raise
-        if self._edge is not None:
-            self._edge.on_gone = self._gone
+        self._exchange.on_gone = self._gone
         try:
             asked = [self._dispatcher.infer(item) for item in items]
             # Each reserves its share as it begins, so the whole need not be held as well.
             held.release()
             pieces = [_piece(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
         finally:
-            if self._edge is not None:
-                self._edge.on_gone = None
+            self._exchange.on_gone = None
         raw = [data for _, parts in pieces for data in parts]
         return reply.joined(orjson.dumps({"responses": [head for head, _ in pieces]}), raw)
 
-    async def _items(self, held: bodies.Body, receive: bodies.Receive) -> list[_Item]:
-        self.timeout_s = rest_call.timeout_s(self._headers)
-        content = await held.read(self._headers, receive, self._edge)
-        length = rest_call.json_bytes(self._headers, content, self._dispatcher.settings)
+    async def _items(self, held: bodies.Body) -> list[_Item]:
+        self.timeout_s = rest_call.timeout_s(self._exchange.headers)
+        content = await held.read(self._exchange)
+        length = rest_call.json_bytes(self._exchange.headers, content, self._dispatcher.settings)
         text, raw = inference.parted(content, length)
         listed = inference.decoded(text).get("requests")
         if type(listed) is not list or not 0 < len(listed) <= _MOST:
@@ -133,7 +130,7 @@ class Batch:
     @property
     def is_gone(self) -> bool:
         """Whether nobody waits for the answer any more."""
-        return self._edge is not None and self._edge.is_lost
+        return self._exchange.is_gone
 
     def watch(self, item: _Item, on_gone: Callable[[], None] | None) -> None:
         """Tell this item when the connection is gone."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from castiron import errors
 from castiron.server import body as bodies
-from castiron.server import call, inference, reply, rows, status
+from castiron.server import call, inference, reply, routes, rows, status
 
 if TYPE_CHECKING:
-    from castiron.server import edge, served
+    from castiron.server import served
     from castiron.server import settings as server_settings
+    from castiron.server.http import exchange as exchanges
 
 _LENGTH = b"inference-header-content-length"
 
@@ -23,23 +24,20 @@ _LENGTH = b"inference-header-content-length"
 class RestCall(call.Call):
     """One call with a body of its own."""
 
-    __slots__ = ("_edge", "_headers", "_receive", "_settings")
+    __slots__ = ("_exchange", "_headers", "_settings")
 
     def __init__(
         self,
-        address: tuple[str, str],
-        headers: Mapping[bytes, bytes],
-        receive: bodies.Receive,
-        connection: edge.Edge | None,
+        route: routes.Route,
+        exchange: exchanges.Exchange,
         given: server_settings.Settings,
     ) -> None:
-        peer = "" if connection is None else connection.peer
-        super().__init__(*address, client_of(headers, peer, given))
+        headers = exchange.headers
+        super().__init__(route.model, route.version, client_of(headers, exchange.peer, given))
         self.is_retry = is_retry(headers)
         self.parent, self.trace_state = headers.get(b"traceparent"), headers.get(b"tracestate")
         self._headers = headers
-        self._receive = receive
-        self._edge = connection
+        self._exchange = exchange
         self._settings = given
 
     async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
@@ -47,7 +45,7 @@ class RestCall(call.Call):
         self.timeout_s = timeout_s(self._headers)
         if version.contract is not None and version.contract.limits.body_bytes is not None:
             held.limit = min(held.limit, version.contract.limits.body_bytes)
-        content = await held.read(self._headers, self._receive, self._edge)
+        content = await held.read(self._exchange)
         self.timeline.read_ns = time.monotonic_ns()
         begun_s = time.perf_counter()
         length = json_bytes(self._headers, content, self._settings)
@@ -64,12 +62,11 @@ class RestCall(call.Call):
     @property
     def is_gone(self) -> bool:
         """The connection may have been lost while the body was read."""
-        return self._edge is not None and self._edge.is_lost
+        return self._exchange.is_gone
 
     def watch(self, on_gone: Callable[[], None] | None) -> None:
         """The connection tells."""
-        if self._edge is not None:
-            self._edge.on_gone = on_gone
+        self._exchange.on_gone = on_gone
 
 
 def client_of(headers: Mapping[bytes, bytes], peer: str, given: server_settings.Settings) -> str:

@@ -99,7 +99,6 @@ def write_to(stream: IO[str] | None = None, level: str = "INFO", form: str = "au
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    logging.getLogger("uvicorn").setLevel("WARNING")
 
 
 def _shortened(text: str) -> str:

@@ -113,7 +113,11 @@ def _answer(port: int) -> list[int]:
 
 def _last_request(calls: list[str]) -> list[str]:
     """The calls from the last connection on, which is the one that was answered."""
-    starts = [at for at, call in enumerate(calls) if call == "server.edge.Edge.connection_made"]
+    starts = [
+        at
+        for at, call in enumerate(calls)
+        if call == "server.http.connection.Connection.connection_made"
+    ]
     return calls[starts[-1] :]
 
 

@@ -340,6 +340,6 @@ def test_a_serving_process_holds_no_compiler_and_no_onnx(tmp_path: Path) -> None
 
 
 def test_only_serving_imports_the_http_shell() -> None:
-    code = "import castiron, castiron.registry.registry, sys; print('uvicorn' in sys.modules)"
+    code = "import castiron, castiron.registry.registry, sys; print('uvloop' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert found.stdout == "False\n"

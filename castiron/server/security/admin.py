@@ -1,6 +1,6 @@
 """The admin calls over HTTP: what is served, and what may be done about it, each call audited.
 
-One ASGI callable for a listener of its own; nothing of it can be asked on the data port. What the
+An application for a listener of its own; nothing of it can be asked on the data port. What the
 calls do is handed in as functions (``Calls``); who may make them is asked of ``access``.
 """
 
@@ -22,6 +22,8 @@ from castiron import errors
 from castiron.server import body as bodies
 from castiron.server import settings as server_settings
 from castiron.server import status
+from castiron.server.http import eager
+from castiron.server.http import exchange as exchanges
 from castiron.server.security import access as accesses
 from castiron.server.security import audit, loopback, rights, tls
 
@@ -87,34 +89,33 @@ class Admin:
         self._settings = settings
         self._budget = bodies.Budget(settings.max_buffered_bytes)
 
-    async def __call__(self, scope: Any, receive: bodies.Receive, send: Any) -> None:
+    async def __call__(self, exchange: exchanges.Exchange) -> None:
         """One request."""
+        await eager.in_task()
         try:
-            answer = await self._answer(scope, receive)
+            code, headers, content = await self._answer(exchange)
         except status.ClientGone:
             return
         except Exception as error:
             if status.classify(error)[1] == status.FAILED:
-                log.exception("%s %s failed", scope["method"], scope["path"], exc_info=error)
-            answer = status.answer(error)
-        code, headers, content = answer
-        await send({"type": "http.response.start", "status": code, "headers": headers})
-        await send({"type": "http.response.body", "body": content, "more_body": False})
+                log.exception("%s %s failed", exchange.method, exchange.path, exc_info=error)
+            code, headers, content = status.answer(error)
+        exchange.answer(code, headers, content)
 
-    async def _answer(self, scope: Any, receive: bodies.Receive) -> Answer:
-        asked = _asked(scope)
+    async def _answer(self, exchange: exchanges.Exchange) -> Answer:
+        asked = _asked(exchange)
         grant: rights.Grant | None = None
         try:
             if self._access.is_open:
-                _refuse_browsers(dict(scope["headers"]))
-            grant = await self._access.check(scope["headers"])
-            self._check(scope["method"], asked, grant)
+                _refuse_browsers(exchange.headers)
+            grant = await self._access.check(exchange.header_lines)
+            self._check(exchange.method, asked, grant)
         except errors.CastironError as error:
             await self._tell_refused(asked, grant, error)
             raise
         if not asked.model:
             return _json(await self._status(asked, grant))
-        parameters = await self._parameters(scope, receive)
+        parameters = await self._parameters(exchange)
         return _json(await self._act(asked, grant, parameters))
 
     def _check(self, method: str, asked: _Asked, grant: rights.Grant) -> None:
@@ -179,13 +180,13 @@ class Admin:
         except OSError:
             log.exception("the audit log misses how a call ended: %s", told)
 
-    async def _parameters(self, scope: Any, receive: bodies.Receive) -> dict[str, Any]:
-        headers = dict(scope["headers"])
+    async def _parameters(self, exchange: exchanges.Exchange) -> dict[str, Any]:
+        headers = exchange.headers
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             return {}
         body = bodies.Body(self._settings, self._budget)
         try:
-            text = await body.read(headers, receive, scope.get("castiron.edge"))
+            text = await body.read(exchange)
             found = orjson.loads(text) if text else {}
         except orjson.JSONDecodeError:
             raise errors.InputError("expected a JSON object", "body") from None
@@ -196,18 +197,17 @@ class Admin:
         return found
 
 
-def _asked(scope: Any) -> _Asked:
+def _asked(exchange: exchanges.Exchange) -> _Asked:
     """What is asked for: the status, an action on a model, or (no action) something unknown."""
-    parts = scope["raw_path"].decode("latin-1").strip("/").split("/")
+    parts = exchange.raw_path.decode("latin-1").strip("/").split("/")
     action = model = ""
     if parts == ["v1", "status"]:
         action = "status"
     elif len(parts) == 4 and parts[:2] == ["v1", "models"] and parts[2]:
         model, action = unquote(parts[2]), unquote(parts[3])
-    client = scope.get("client") or ("", 0)
-    connection = scope.get("castiron.edge")
-    subject = tls.subject_of(connection.outlet) if connection is not None else ""
-    return _Asked(action, model, f"{client[0]}:{client[1]}", subject)
+    connection = exchange.connection
+    subject = tls.subject_of(connection.transport)
+    return _Asked(action, model, connection.address, subject)
 
 
 def _refuse_browsers(headers: Mapping[bytes, bytes]) -> None:

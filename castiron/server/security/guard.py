@@ -10,18 +10,21 @@ import dataclasses
 import socket
 
 from castiron import errors
-from castiron.server import edge, listen, meters
+from castiron.server import listen, meters
 from castiron.server import settings as server_settings
-from castiron.server.security import access, admin, audit, listener, loopback, rights, tls
+from castiron.server.http import listener, port
+from castiron.server.security import access, admin, audit, loopback, rights, tls
 from castiron.server.security import settings as security_settings
 
+_ADMIN_DRAIN_S = 5
 _DATA = (rights.INFER, rights.METADATA)
 
 
 class Guard:
     """Everything that says who may do what."""
 
-    __slots__ = ("_admin", "_audit", "_settings", "access", "certificates")
+    __slots__ = ("_admin", "_admin_certificates", "_admin_socket", "_audit", "_settings",
+                 "access", "certificates")  # fmt: skip
 
     def __init__(self, settings: security_settings.Settings) -> None:
         """Raise CastironError for settings that do not fit together, and for files that are bad."""
@@ -31,6 +34,8 @@ class Guard:
         self.certificates = _certificates(settings, settings.client_ca)
         self._audit: audit.Audit | None = None
         self._admin: listener.Listener | None = None
+        self._admin_certificates = _certificates(settings, settings.admin_client_ca)
+        self._admin_socket: socket.socket | None = None
 
     @property
     def scheme(self) -> str:
@@ -66,11 +71,8 @@ class Guard:
         self._audit = audit.Audit(own.audit_log)
         bounds = dataclasses.replace(settings, max_body_bytes=admin.MAX_BODY_BYTES)
         application = admin.Admin(calls, who, self._audit, bounds)
-        taken = listen.listen(own.admin_host, own.admin_port)
-        certificates = _certificates(own, own.admin_client_ca)
-        self._admin = listener.Listener(
-            application, taken, edge.maker(bounds, counted), certificates
-        )
+        taken = self._admin_socket = listen.listen(own.admin_host, own.admin_port)
+        self._admin = listener.Listener(port.Port(application, bounds, counted))
         return taken
 
     def _admin_access(self) -> access.Access:
@@ -84,13 +86,16 @@ class Guard:
         """The loop runs: look for keys, take admin calls."""
         self.access.tick()
         if self._admin is not None:
-            await self._admin.start()
+            assert self._admin_socket is not None
+            context = tls.context_of(self._admin_certificates)
+            await self._admin.start(self._admin_socket, context)
 
     def tick(self, now_s: float) -> None:
         """About once a second."""
         self.access.tick()
-        if self.certificates is not None:
-            self.certificates.tick()
+        for each in (self.certificates, self._admin_certificates):
+            if each is not None:
+                each.tick()
         if self._admin is not None:
             self._admin.tick(now_s)
 
@@ -98,7 +103,7 @@ class Guard:
         """After the last request."""
         self.access.close()
         if self._admin is not None:
-            await self._admin.close()
+            await self._admin.drain(_ADMIN_DRAIN_S)
         if self._audit is not None:
             self._audit.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from castiron import errors
@@ -112,9 +112,6 @@ def _said(fault: Exception) -> str:
     return (isinstance(fault, OSError) and fault.strerror) or str(fault) or type(fault).__name__
 
 
-def factory(certificates: Certificates | None) -> Callable[..., ssl.SSLContext] | None:
-    """What uvicorn calls for the context of a listener; None: no TLS."""
-    if certificates is None:
-        return None
-    context = certificates.context()
-    return lambda *_: context
+def context_of(certificates: Certificates | None) -> ssl.SSLContext | None:
+    """The context of a listener; None: no TLS."""
+    return None if certificates is None else certificates.context()

@@ -8,14 +8,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from castiron.server import intake
+from castiron.server.http import connection
+from castiron.server.http import whole as wholes
 
 
 @given(st.binary(min_size=1, max_size=3000), st.integers(0, 500), st.data())
 def test_a_body_arrives_whole_in_pieces_of_any_size(
     body: bytes, json_bytes: int, data: st.DataObject
 ) -> None:
-    whole = intake.Whole(len(body), json_bytes)
+    whole = wholes.Whole(len(body), json_bytes)
     first = data.draw(st.integers(0, len(body) - 1))
     whole.add(body[:first])
     scratch = memoryview(bytearray(10))
@@ -37,7 +38,7 @@ def test_a_body_arrives_whole_in_pieces_of_any_size(
 
 
 def test_what_is_dropped_is_counted_and_goes_to_the_scratch_buffer() -> None:
-    whole = intake.Whole(100, 0)
+    whole = wholes.Whole(100, 0)
     whole.add(b"x" * 30)
     whole.drop()
     scratch = memoryview(bytearray(64))
@@ -49,5 +50,5 @@ def test_what_is_dropped_is_counted_and_goes_to_the_scratch_buffer() -> None:
 
 
 def test_the_loop_is_given_what_it_needs_to_take_the_direct_path() -> None:
-    assert issubclass(intake.Intake, asyncio.BufferedProtocol)
-    assert not issubclass(intake.Intake, asyncio.Protocol)
+    assert issubclass(connection.Connection, asyncio.BufferedProtocol)
+    assert not issubclass(connection.Connection, asyncio.Protocol)

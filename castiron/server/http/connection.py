@@ -1,0 +1,394 @@
+"""One HTTP connection: bytes to exchanges in order, with bounds on heads and on slowness.
+
+It is an ``asyncio.BufferedProtocol``, since the loop can then put a large body straight where its
+tensors will be read. A sweeper (``listener.py``) compares ``late_at_s`` with the clock about once
+a second, so the bounds cost no timer for each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+from collections import deque
+from typing import Any
+
+import httptools
+
+from castiron.server import status
+from castiron.server.http import eager, exchange, port, whole
+
+log = logging.getLogger("castiron.server")
+
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client that asks one thing after another; answers keep the order of the requests."""
+
+    __slots__ = (
+        "_bounds", "_current", "_fed_bytes", "_has_paused", "_head_bytes", "_in_head",
+        "_is_beginning", "_latest", "_lines", "_loop", "_parser", "_peer_port", "_port", "_queue", "_refusal",
+        "_room", "_unread_at_s", "_url", "_whole", "is_last", "late_at_s", "peer", "transport",
+    )  # fmt: skip
+
+    def __init__(self, shared: port.Port) -> None:
+        self._port = shared
+        self._bounds = shared.bounds
+        self._loop = asyncio.get_running_loop()
+        self._current: exchange.Exchange | None = None  # it is answered next
+        self._latest: exchange.Exchange | None = None  # its body comes, or came last
+        self._queue: deque[exchange.Exchange] = deque()
+        self._is_beginning = False
+        self._url = b""
+        self._lines: exchange.Headers = []
+        self._head_bytes = self._fed_bytes = 0
+        self._in_head = True
+        self._whole: whole.Whole | None = None
+        self._refusal = b""
+        self._has_paused = False
+        self._room: asyncio.Future[None] | None = None
+        self._unread_at_s = self.late_at_s = math.inf
+        self.is_last = False  # what is asked now is answered, then it closes
+        self.peer, self._peer_port = "", 0
+        self._parser = self._new_parser()
+
+    def _new_parser(self) -> Any:
+        parser = httptools.HttpRequestParser(self)
+        # What follows a request that says "connection: close" is ignored, not an error.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    # The client comes and goes.
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected; its first head is due."""
+        self.transport = transport
+        self._port.connections.add(self)
+        address = transport.get_extra_info("peername")
+        self.peer, self._peer_port = (str(address[0]), address[1]) if address else ("", 0)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone, or was told to."""
+        del exc
+        self._port.connections.discard(self)
+        self.late_at_s = math.inf
+        self._whole = None
+        self._free_room()
+        waiting = [each for each in (self._current, *self._queue) if each is not None]
+        self._current = None
+        self._queue.clear()
+        for each in waiting:
+            each.leave()
+
+    def eof_received(self) -> bool:
+        """The client sends no more, which counts as gone."""
+        return False
+
+    @property
+    def address(self) -> str:
+        """The client's address and port, for logs."""
+        return f"{self.peer}:{self._peer_port}"
+
+    def shut_down(self) -> None:
+        """Close when what was asked is answered, at once when nothing was."""
+        self.is_last = True
+        if self._current is None:
+            self.transport.close()
+
+    # What it sends.
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts what comes next."""
+        del sizehint
+        if self._whole is None:
+            return self._port.scratch
+        if self._latest is not None and self._latest.is_answered:
+            self._whole.drop()
+        return self._whole.room(self._port.scratch)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were put there."""
+        if self._whole is not None:
+            self._fill(nbytes)
+        elif not self._refusal:
+            self._parse(bytes(self._port.scratch[:nbytes]))
+        if self._current is not None and not self._current.is_begun:
+            self._begin()
+
+    def _parse(self, data: bytes) -> None:
+        """A head that does not end is counted here, since no callback tells of it."""
+        if self._in_head:
+            data = _without_upgrade(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Nothing that we speak follows; the request itself is answered.
+            if self._latest is not None:
+                self._latest.keeps_alive = False
+        except (httptools.HttpParserError, UnicodeError) as fault:
+            if self._head_bytes > self._bounds.max_head_bytes:
+                self._refuse_head()
+            else:
+                self.refuse(400, f"expected an HTTP/1.1 request: {_cause(fault)}", "malformed")
+            return
+        if self._in_head:
+            self._fed_bytes += len(data)
+            if self._fed_bytes > self._bounds.max_head_bytes + port.SCRATCH_BYTES:
+                self._refuse_head()
+
+    def _fill(self, size: int) -> None:
+        """So many bytes of a large body were put into its own memory, past the parser."""
+        assert self._whole is not None
+        self.late_at_s += size / self._bounds.min_body_rate
+        if not self._whole.advance(size):
+            return
+        taken, self._whole = self._whole.take(), None
+        self._port.counted.direct_bodies.value += 1
+        self._parser = self._new_parser()  # the old one still waits for the body
+        self._end_message(taken)
+
+    def _begin(self) -> None:
+        """Let the application begin with what is asked, and with what it lets follow at once."""
+        self._is_beginning = True
+        while (current := self._current) is not None and not current.is_begun:
+            current.is_begun = True
+            try:
+                task = eager.start(self._port.application(current))
+            except Exception:
+                log.exception("%s %s failed", current.method, current.path)
+                self._fail(current)
+                continue
+            if task is not None:
+                self._port.tasks.add(task)
+                task.add_done_callback(self._port.tasks.discard)
+        self._is_beginning = False
+
+    def _fail(self, current: exchange.Exchange) -> None:
+        """Applications answer their own errors; one that raises has a fault itself."""
+        if current.is_answered:
+            self.transport.close()
+        else:
+            current.answer(*status.answer(RuntimeError()))
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        """The first byte of a head."""
+        self._url = b""
+        self._lines = []
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._in_head = True
+        self._head_bytes = self._fed_bytes = 0
+        self.late_at_s = self._loop.time() + self._bounds.head_timeout_s
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the address."""
+        self._count_head(len(url))
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header line, also those after a chunked body."""
+        self._count_head(len(name) + len(value) + 4)
+        self._lines.append((name.lower(), value))
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._bounds.max_head_bytes:
+            raise ValueError("too large")
+
+    def on_headers_complete(self) -> None:
+        """The head is there; the request waits for its turn, its body is due."""
+        parser = self._parser
+        self._in_head = False
+        self.late_at_s = self._loop.time() + self._bounds.body_timeout_s
+        latest = self._latest = exchange.Exchange(
+            self, parser.get_method().decode("ascii"), _path_of(self._url), self._lines,
+            keeps_alive=parser.get_http_version() != "1.0" and parser.should_keep_alive(),
+        )  # fmt: skip
+        self._lines = []  # what follows a chunked body is no header of the request
+        if self._current is not None:
+            self._queue.append(latest)
+            self.pause_reading()
+            return
+        self._current = latest
+        size = _number_in(latest.headers, b"content-length")
+        if port.SCRATCH_BYTES <= size <= self._bounds.max_body_bytes:
+            json_bytes = _number_in(latest.headers, b"inference-header-content-length")
+            self._whole = whole.Whole(size, json_bytes)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body, which gives it time for more."""
+        self.late_at_s += len(body) / self._bounds.min_body_rate
+        if self._whole is not None:
+            self._whole.add(body)
+        else:
+            assert self._latest is not None
+            self._latest.add(body)
+
+    def on_message_complete(self) -> None:
+        """All of the body is there."""
+        self._end_message(None)
+
+    def _end_message(self, taken: memoryview | None) -> None:
+        assert self._latest is not None
+        self.late_at_s = math.inf
+        if self._latest.is_answered:  # before its body came; idle from now on
+            self._expect_next()
+        self._latest.complete(taken)
+
+    def _expect_next(self) -> None:
+        """Nothing is asked: the next head may take its time."""
+        self._in_head = True
+        self._head_bytes = self._fed_bytes = 0
+        self.late_at_s = self._loop.time() + self._bounds.keep_alive_s
+
+    # Called by exchanges.
+
+    @property
+    def date_line(self) -> bytes:
+        """The header line that tells the time."""
+        return self._port.date_line
+
+    def pause_reading(self) -> None:
+        """Let the client wait with what it sends."""
+        if not self._has_paused:
+            self._has_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Let it send on."""
+        if self._has_paused:
+            self._has_paused = False
+            self.transport.resume_reading()
+
+    def write(self, data: exchange.Bytes) -> None:
+        """Send; what the client does not take at once is kept."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    async def room(self) -> None:
+        """Wait until the client has read enough of what was written."""
+        if self._room is not None:
+            await asyncio.shield(self._room)
+
+    def answered(self, done: exchange.Exchange) -> None:
+        """An answer was written: on to the next request, or to the end."""
+        self._current = self._queue.popleft() if self._queue else None
+        if not done.keeps_alive:
+            self.transport.close()
+            return
+        self.resume_reading()
+        if self._current is None:
+            self._end_turn(done)
+        elif not self._is_beginning:
+            self._loop.call_soon(self._begin)
+
+    def _end_turn(self, done: exchange.Exchange) -> None:
+        if self._refusal:
+            self.write(self._refusal)
+            self.transport.close()
+        elif done.is_complete:
+            self._expect_next()
+
+    # Bounds.
+
+    def _refuse_head(self) -> None:
+        limit = self._bounds.max_head_bytes
+        self.refuse(431, f"headers: expected at most {limit} bytes, found more", "large_head")
+
+    def refuse(self, code: int, message: str, reason: str) -> None:
+        """Answer with an error if nothing was answered yet, and end the connection."""
+        self._port.counted.refused_heads.child(reason).value += 1
+        self.late_at_s = math.inf
+        if self.transport.is_closing():
+            return
+        content = status.body_of(message)
+        self._refusal = (
+            exchange.STATUS_LINES[code]
+            + b"content-type: application/json\r\nconnection: close\r\n"
+            + b"content-length: %d\r\n\r\n" % len(content)
+            + content
+        )
+        if self._owes_answers():
+            return
+        faulty, self._current = self._current, None
+        if faulty is None or not faulty.is_answered:
+            self.transport.write(self._refusal)
+        if faulty is not None:
+            faulty.leave()
+        self.transport.close()
+
+    def _owes_answers(self) -> bool:
+        """Whether requests before the faulty one wait for theirs; a client takes them in order."""
+        if self._current is None:
+            return False
+        if self._queue and not self._queue[-1].is_complete:
+            self._queue.pop()  # the faulty one itself
+            return True
+        return self._current.is_complete
+
+    def check_time(self, now_s: float) -> None:
+        """Refuse a client that is late with its head or body; drop one that does not read."""
+        if now_s >= self._unread_at_s:
+            self._unread_at_s = math.inf
+            self._port.counted.refused_heads.child("unread").value += 1
+            self.transport.abort()
+            return
+        if now_s < self.late_at_s or self._has_paused:
+            return
+        if self._in_head and self._head_bytes + self._fed_bytes == 0:
+            self.transport.close()  # it has asked nothing
+        else:
+            self.refuse(408, "the request took too long to arrive", "late")
+
+    def pause_writing(self) -> None:
+        """The client does not read its answer as fast as we write it."""
+        self._unread_at_s = self._loop.time() + self._bounds.body_timeout_s
+        self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """The client has read enough for more to be written."""
+        self._unread_at_s = math.inf
+        self._free_room()
+
+    def _free_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+
+def _path_of(url: bytes) -> bytes:
+    """The path of an address, without its query."""
+    if url.startswith(b"/") and b"?" not in url and b"#" not in url:
+        return url
+    path: bytes | None = httptools.parse_url(url).path
+    return path or b""
+
+
+def _number_in(headers: dict[bytes, bytes], wanted: bytes) -> int:
+    """The number in a header, 0 when there is none; what is wrong with it is told elsewhere."""
+    value = headers.get(wanted)
+    return int(value) if value is not None and value.isdigit() and len(value) < 16 else 0
+
+
+def _cause(fault: Exception) -> BaseException:
+    """What went wrong inside one of our callbacks, else what the parser says."""
+    is_callback = isinstance(fault, httptools.HttpParserCallbackError)
+    return (fault.__context__ or fault) if is_callback else fault
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """The head with its offer to change protocols renamed, which a server may ignore.
+
+    The parser would take a body that follows for the other protocol; some clients offer HTTP/2
+    with every first request.
+    """
+    if b"pgrade" not in data and b"PGRADE" not in data:
+        return data
+    head, mark, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-offer:", head) + mark + rest

@@ -1,0 +1,41 @@
+"""What the connections of one listener share: who answers, bounds, counters, and each other."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from castiron.server import meters
+from castiron.server import settings as server_settings
+
+if TYPE_CHECKING:
+    from castiron.server.http import connection, exchange
+
+Application = Callable[["exchange.Exchange"], Coroutine[Any, Any, None]]
+
+# Also the largest body that is read through the parser; larger ones get memory of their own.
+SCRATCH_BYTES = 64 << 10
+
+
+class Port:
+    """One for each listener; ``scratch`` is where the loop puts bytes that are looked at at once."""
+
+    __slots__ = ("application", "bounds", "connections", "counted", "date_line", "scratch", "tasks")
+
+    def __init__(
+        self, application: Application, bounds: server_settings.Settings, counted: meters.Meters
+    ) -> None:
+        self.application = application
+        self.bounds = bounds
+        self.counted = counted
+        self.connections: set[connection.Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.date_line = b""
+        self.tick()
+
+    def tick(self) -> None:
+        """A second has passed: the time that answers carry."""
+        self.date_line = b"date: %b\r\n" % email.utils.formatdate(usegmt=True).encode()
