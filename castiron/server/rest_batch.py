@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from castiron import errors
+from castiron.contract import json_schema
 from castiron.server import body as bodies
 from castiron.server import call, dispatch, inference, reply, rest_call, rows, status
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("castiron.server")
 
-_MOST = 1024
+_MOST = json_schema.MOST_IN_BATCH
 _Piece = tuple[dict[str, Any], list[bytes | memoryview]]
 
 
