@@ -123,8 +123,11 @@ def _infer(name: str) -> Json:
 
 
 def _batch(name: str) -> Json:
-    """Many infer requests; each has its own outcome in the answer."""
-    return _tensors(name, "BatchRequest", "BatchReply", _BATCH)
+    """Many infer requests; each has its own outcome, in one answer or in parts as they come."""
+    call = _tensors(name, "BatchRequest", "BatchReply", _BATCH)
+    parts = {"schema": {"type": "string", "description": "An answer of infer in each part."}}
+    call["responses"]["200"]["content"]["multipart/mixed"] = parts
+    return call
 
 
 def _predict(contract: model.Contract, name: str) -> Json:

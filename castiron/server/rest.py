@@ -7,6 +7,7 @@ the one error body. Listening and stopping are ``life.py``, the connection itsel
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from castiron.server import (
     predict,
     rest_batch,
     rest_call,
+    rest_parts,
     status,
 )
 from castiron.server import settings as server_settings
@@ -39,7 +41,7 @@ _CALL = "castiron.call"
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Answer = tuple[int, list[tuple[bytes, bytes]], list[bytes | memoryview]]
+Answer = tuple[int, list[tuple[bytes, bytes]], list[bytes | memoryview] | rest_parts.Parts]
 
 
 class Rest:
@@ -213,6 +215,8 @@ class Rest:
         headers, connection = dict(scope["headers"]), scope.get("castiron.edge")
         batch = rest_batch.Batch((model, number), headers, connection, self._dispatcher)
         answer = await batch.answer(receive)
+        if isinstance(answer, rest_parts.Parts):
+            return 200, answer.headers, answer
         return 200, answer.headers, answer.parts
 
     async def _infer(self, model: str, number: str, scope: Scope, receive: body.Receive) -> Answer:
@@ -249,7 +253,11 @@ class Rest:
 
 async def _write(answer: Answer, scope: Scope, send: Send) -> None:
     """Send an answer; its head and first part leave together."""
-    code, headers, (first, *rest) = answer
+    code, headers, parts = answer
+    if isinstance(parts, rest_parts.Parts):
+        await _write_parts(headers, parts, send)
+        return
+    first, *rest = parts
     connection: edge.Edge | None = scope.get("castiron.edge")
     if connection is not None:
         if code == 200 and not rest and connection.write_whole(scope, headers, first):
@@ -267,6 +275,18 @@ async def _write(answer: Answer, scope: Scope, send: Send) -> None:
     for index, part in enumerate(rest, 1):
         more = index < len(rest)
         await send({"type": "http.response.body", "body": part, "more_body": more})
+
+
+async def _write_parts(
+    headers: list[tuple[bytes, bytes]], parts: rest_parts.Parts, send: Send
+) -> None:
+    """Send the parts of an answer as they come; nothing more once the client has gone."""
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    with contextlib.suppress(status.ClientGone):
+        async with contextlib.aclosing(parts.body()) as body_parts:
+            async for part in body_parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _refused(error: BaseException) -> Answer:

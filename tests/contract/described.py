@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jsonschema
 
 METHODS = ("get", "post", "put", "delete", "patch")
-_CHECKS = {"integer": str.isdigit, "string": bool}
+_CHECKS: dict[str, Callable[[str], bool]] = {"integer": str.isdigit, "string": bool}
 
 
 class Description:
