@@ -60,23 +60,29 @@ class Parts:
         try:
             left = len(self._tasks)
             while left:
-                parts: list[bytes] = []
-                size = 0
-                while left and size < _JOINED_BYTES:
-                    if parts and self._done.empty():
-                        break
-                    index, found = await self._done.get()
-                    if isinstance(found, BaseException):
-                        raise found
-                    parts.append(self._part(index, found))
-                    size += len(parts[-1])
-                    left -= 1
+                parts = await self._some()
+                left -= len(parts)
                 yield b"".join(parts)
             yield f"--{self._boundary}--\r\n".encode()
         finally:
             self._on_end()
             for task in self._tasks:
                 task.cancel()
+
+    async def _some(self) -> list[bytes]:
+        """The next part, and small ones that are there as well."""
+        parts = [await self._one()]
+        size = len(parts[0])
+        while size < _JOINED_BYTES and not self._done.empty():
+            parts.append(await self._one())
+            size += len(parts[-1])
+        return parts
+
+    async def _one(self) -> bytes:
+        index, found = await self._done.get()
+        if isinstance(found, BaseException):
+            raise found
+        return self._part(index, found)
 
     def _part(self, index: int, piece: Piece) -> bytes:
         head, raw = piece
