@@ -43,25 +43,30 @@ class _Process:
         import _thread
 
         self._devices: dict[int, Device] = {}
+        self.arenas_bytes = 0
+        """The most that arenas take; 0: three quarters of what this machine allows."""
         self._lock = _thread.allocate_lock()
 
     def device(self, threads: int | None) -> Device:
         """The device with that many threads, from any thread; all devices share one pool."""
-        from castiron.runtime import budget
+        from castiron.machine import cpus
 
-        count = budget.cpu_budget(threads).cpus
+        count = cpus.cpu_budget(threads).cpus
         with self._lock:
             if count not in self._devices:
                 self._devices[count] = self._new_device(count)
             return self._devices[count]
 
     def _new_device(self, count: int) -> Device:
+        from castiron.machine import memory
         from castiron.runtime import instance, pool, team
 
         known = next(iter(self._devices.values()), None)
-        memory = known.pool if known else pool.Pool()
+        # A run that is too large for the machine is refused, rather than the process killed.
+        most = self.arenas_bytes or memory.tightest().size_bytes // 4 * 3
+        rented = known.pool if known else pool.Pool(limit_bytes=most)
         shared = team.Shared().team if count > 1 else None
-        return instance.Device(memory, count, shared)
+        return instance.Device(rented, count, shared)
 
 
 _process = _Process()
@@ -325,13 +330,17 @@ def serve(
     """
     import pathlib
 
+    from castiron.machine import cpus, memory
     from castiron.registry import supply
-    from castiron.server import life
+    from castiron.server import life, shares
     from castiron.server import settings as server_settings
     from castiron.server.security import settings as security_settings
 
     cache = pathlib.Path(cache_dir) if cache_dir is not None else _cache_dir() / "models"
-    settings = settings or server_settings.Settings()
+    budget, limit = cpus.cpu_budget(threads), memory.tightest()
+    settings = shares.fitted(settings or server_settings.Settings(), budget, limit)
+    shares.tell(settings, budget, limit)
+    _process.arenas_bytes = shares.arenas_bytes(limit, settings.workers)
     return life.serve(
         pathlib.Path(models_dir),
         _supply(threads, list(build_options), is_placed=settings.place_lane),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 
 HELP = "run an executable file on .npy or .npz inputs"
@@ -19,13 +20,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="an .npy file for one input, or an .npz file with all of them",
     )
     parser.add_argument("--output", metavar="FILE.npz", help="where to save the outputs")
-    parser.add_argument("--threads", type=int, help="compute threads (default: the CPU budget)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        help="compute threads; more than the CPU budget are not used (default: that budget)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run and print or save the outputs."""
     from castiron import api, errors
+    from castiron.machine import cpus
 
+    # Before numpy is imported: it would start as many threads as there are CPUs.
+    most = cpus.cpu_budget(options.threads).cpus
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(most))
     instance = api.load(options.file, threads=options.threads)
     inputs = _read_inputs(options.input, [spec.name for spec in instance.signature.inputs])
     if not inputs and instance.signature.inputs:

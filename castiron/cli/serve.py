@@ -29,7 +29,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for record in (settings.Settings, security.Settings):
         _add_settings(parser, record)
     parser.add_argument("--cache-dir", help="where built executables are kept")
-    parser.add_argument("--threads", type=int, help="compute threads (default: the CPU budget)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        help="compute threads; more than the CPU budget are not used (default: that budget)",
+    )
     parser.add_argument(
         "--strict", action="store_true", help="refuse ops that would be interpreted"
     )
@@ -64,7 +68,7 @@ def _chosen(options: argparse.Namespace, record: Any) -> Any:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal."""
     from castiron import api
-    from castiron.runtime import budget
+    from castiron.machine import cpus
     from castiron.server import settings
     from castiron.server.security import settings as security
     from castiron.server.workers import child, supervisor
@@ -78,11 +82,14 @@ def run(options: argparse.Namespace) -> int:
         told = link.join(int(fd)).told
         given, guarded = supervisor.settings_of(told, given, guarded)
         # Together they have no more threads than there are CPUs for.
-        options.threads = options.threads or max(1, budget.cpu_budget().cpus // given.workers)
+        options.threads = options.threads or max(1, cpus.cpu_budget().cpus // given.workers)
     elif given.workers > 1:
         # Every worker is this command again; what it is told comes through a socket.
         command = [sys.executable, "-m", "castiron", *options.words]
         return supervisor.serve(command, given, guarded)
+    # Before numpy is imported: it would start as many threads as there are CPUs.
+    most = cpus.cpu_budget(options.threads).cpus
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(most))
     return api.serve(
         options.models_dir,
         given,

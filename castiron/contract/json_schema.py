@@ -14,6 +14,7 @@ from castiron.contract import model
 from castiron.tensor import dtype as dtypes
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+MOST_IN_BATCH = 1024
 _MAX_DIM = (1 << 31) - 1
 _SPECIAL = {"nan": ("NaN",), "infinity": ("Infinity", "-Infinity")}
 
@@ -33,6 +34,8 @@ def definitions(contract: model.Contract, root: str) -> dict[str, Schema]:
     found = {
         "InferRequest": _request(contract, root),
         "InferReply": _reply(contract, root),
+        "BatchRequest": _batch_request(root),
+        "BatchReply": _batch_reply(root),
         "Error": error(),
     }
     for side, tensors in (("Input", contract.input), ("Output", contract.output)):
@@ -94,6 +97,25 @@ def _reply(contract: model.Contract, root: str) -> Schema:
             "outputs": outputs,
         },
     }
+
+
+def _batch_request(root: str) -> Schema:
+    """Many requests in one call."""
+    each = {"$ref": f"{root}InferRequest"}
+    listed = {"type": "array", "minItems": 1, "maxItems": MOST_IN_BATCH, "items": each}
+    return _record({"requests": listed})
+
+
+def _batch_reply(root: str) -> Schema:
+    """What became of each, in the same order."""
+    refused = error()
+    refused["required"].append("status")
+    refused["properties"] |= {
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "retry_after_ms": {"type": "integer", "minimum": 0},
+    }
+    items = {"anyOf": [{"$ref": f"{root}InferReply"}, refused]}
+    return _record({"responses": {"type": "array", "items": items}})
 
 
 def _each(root: str, side: str, tensors: Sequence[model.Tensor]) -> Schema:

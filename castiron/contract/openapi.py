@@ -1,63 +1,51 @@
 """The OpenAPI 3.1 description of one model over REST: every route, code and error body it has.
 
-Routes and codes are the server's (``server/rest.py``, ``server/status.py``, docs/protocol.md);
-a test asks a live server and compares. Schemas are ``json_schema.py``.
+Here are the document and the calls of the model; ``openapi_server.py`` has those of the server,
+``openapi_answers.py`` codes and headers, ``json_schema.py`` the schemas of tensors. A test asks a
+live server and compares.
 """
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
-from castiron.contract import json_schema, model
+from castiron.contract import json_schema, model, openapi_answers, openapi_server
 
-_ROOT = "#/components/schemas/"
-_HEAD_CODES = (400, 401, 403, 408, 431, 500)
-_MODEL_CODES = (*_HEAD_CODES, 404, 503)
-_INFER_CODES = (*_MODEL_CODES, 411, 413, 415, 429, 504)
-_SAID = {
-    400: "The body, a value, a shape, or the HTTP itself is wrong; the text begins with its path.",
-    401: "This server wants a token, and this request has none that is good.",
-    403: "The token does not allow this, or the operator does not allow pipelines.",
-    404: "No such model or version.",
-    408: "The request came too slowly.",
-    411: "The body has no length.",
-    413: "The body is too large, also once decompressed.",
-    415: "Compression other than gzip and deflate.",
-    429: "This client asks too often.",
-    431: "The head is too large.",
-    500: "The model itself failed on this input, or the server did.",
-    503: "Not ready, stopping, or too busy.",
-    504: "No answer in the time allowed.",
-}
+Json = openapi_answers.Json
 
-Json = dict[str, Any]
+_ROOT = openapi_answers.ROOT
+_MODEL = (*openapi_answers.KNOWN, 403, 404)
+# Many in one body are limited one by one, so the whole is neither late nor one too many.
+_BATCH = (*openapi_answers.SENT, 403, 404, 411)
+_INFER = (*_BATCH, 429, 504)
+_RAW: Json = {"schema": {"type": "string", "format": "binary"}}
+_OTHERS = (
+    "Another method on a path is answered with 405 and the header Allow; HEAD is answered wherever "
+    "GET is."
+)
 
 
 def document(contract: model.Contract) -> Json:
     """The whole description."""
-    schemas = json_schema.definitions(contract, _ROOT)
-    schemas |= _descriptions()
+    schemas = json_schema.definitions(contract, _ROOT) | openapi_server.schemas() | _schemas()
+    said = contract.description or f"The model {contract.name}."
+    bearer = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": json_schema.DIALECT,
         "info": {
             "title": contract.name,
             "version": str(contract.format),
-            "description": contract.description
-            or f"The model {contract.name} in the Open Inference Protocol, version 2.",
+            "description": f"{said} The Open Inference Protocol, version 2. {_OTHERS}",
         },
-        "paths": _server_paths() | _model_paths(contract),
-        "components": {"schemas": schemas, "responses": _responses(), "headers": _headers()},
-    }
-
-
-def _server_paths() -> Json:
-    codes = _HEAD_CODES
-    return {
-        "/v2": {"get": _get("serverMetadata", "Server", codes)},
-        "/v2/health/live": {"get": _get("serverLive", "Live", codes)},
-        "/v2/health/ready": {"get": _ready("serverReady", codes)},
+        "security": [{}, {"bearer": []}],
+        "paths": openapi_server.paths(contract) | _model_paths(contract),
+        "components": {
+            "schemas": schemas,
+            "responses": openapi_answers.responses(),
+            "headers": openapi_answers.headers(),
+            "securitySchemes": {"bearer": bearer},
+        },
     }
 
 
@@ -68,14 +56,15 @@ def _model_paths(contract: model.Contract) -> Json:
         (model_path, "", []),
         (f"{model_path}/versions/{{version}}", "Version", [_version()]),
     ):
+        get = openapi_server.get
+        sight = tuple(code for code in _MODEL if code != 403)
         calls: Json = {
-            path: {"get": _get(f"metadata{suffix}", "Model", _MODEL_CODES)},
-            f"{path}/ready": {"get": _get(f"ready{suffix}", "ModelReady", _MODEL_CODES)},
-            f"{path}/config": {
-                "get": _get(f"configuration{suffix}", "Configuration", _MODEL_CODES)
-            },
-            f"{path}/stats": {"get": _get(f"statistics{suffix}", "Statistics", _MODEL_CODES)},
+            path: {"get": get(f"metadata{suffix}", "Model", _MODEL)},
+            f"{path}/ready": {"get": get(f"ready{suffix}", "ModelReady", sight)},
+            f"{path}/config": {"get": get(f"configuration{suffix}", "Configuration", _MODEL)},
+            f"{path}/stats": {"get": get(f"statistics{suffix}", "Statistics", _MODEL)},
             f"{path}/infer": {"post": _infer(f"infer{suffix}")},
+            f"{path}/batch": {"post": _batch(f"batch{suffix}")},
         }
         if contract.schema.input or contract.pipeline is not None:
             calls[f"{path}/predict"] = {"post": _predict(contract, f"predict{suffix}")}
@@ -91,66 +80,54 @@ def _version() -> Json:
     return {"name": "version", "in": "path", "required": True, "schema": kind}
 
 
-def _get(name: str, schema: str, codes: tuple[int, ...]) -> Json:
-    content = {"application/json": {"schema": {"$ref": _ROOT + schema}}}
-    replies: Json = {"200": {"description": "The answer.", "content": content}}
-    return {"operationId": name, "responses": replies | _refusals(codes)}
+def _header(name: str, said: str, schema: Json) -> Json:
+    found = {"name": name, "in": "header", "required": False, "description": said}
+    return found | {"schema": schema}
 
 
-def _ready(name: str, codes: tuple[int, ...]) -> Json:
-    """Readiness has one body whatever it says."""
-    call = _get(name, "Ready", codes)
-    content = call["responses"]["200"]["content"]
-    call["responses"]["503"] = {"description": "Not ready; the body says why.", "content": content}
-    return call
+def _call_headers() -> list[Json]:
+    """What every call of a model may say in its head."""
+    time = {"type": "integer", "minimum": 0, "maximum": 10**17}
+    return [
+        _header("Timeout", "Microseconds that the answer may take; 0 asks for nothing.", time),
+        _header("Content-Encoding", "How the body is compressed.",
+                {"enum": ["identity", "gzip", "deflate"]}),
+    ]  # fmt: skip
 
 
-def _refusals(codes: tuple[int, ...]) -> Json:
-    return {str(code): {"$ref": f"#/components/responses/{code}"} for code in sorted(codes)}
+def _tensors(name: str, asked: str, given: str, codes: openapi_answers.Codes) -> Json:
+    """A call with JSON, or with JSON and binary tensors after it, both ways."""
+    length = _header(
+        "Inference-Header-Content-Length",
+        "Bytes of JSON at the beginning of a body with binary tensors.",
+        {"type": "integer", "minimum": 1},
+    )
+    reply = {
+        "description": "JSON, or JSON with binary tensors after it.",
+        "headers": openapi_answers.named(
+            "Inference-Header-Content-Length", "X-Model-Version", "X-Trace-ID", "Server-Timing"
+        ),
+        "content": openapi_answers.content(given) | {"application/octet-stream": _RAW},
+    }
+    sent = openapi_answers.content(asked) | {"application/octet-stream": _RAW}
+    return {
+        "operationId": name,
+        "parameters": [length, *_call_headers()],
+        "requestBody": {"required": True, "content": sent},
+        "responses": {"200": reply} | openapi_answers.refusals(codes),
+    }
 
 
 def _infer(name: str) -> Json:
-    raw = {"schema": {"type": "string", "format": "binary"}}
-    length = {"$ref": "#/components/headers/Inference-Header-Content-Length"}
-    return {
-        "operationId": name,
-        "parameters": [
-            {
-                "name": "Inference-Header-Content-Length",
-                "in": "header",
-                "required": False,
-                "description": "Bytes of JSON at the beginning of a body with binary tensors.",
-                "schema": {"type": "integer", "minimum": 1},
-            },
-            {
-                "name": "Content-Encoding",
-                "in": "header",
-                "required": False,
-                "schema": {"enum": ["identity", "gzip", "deflate"]},
-            },
-        ],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": {"$ref": f"{_ROOT}InferRequest"}},
-                "application/octet-stream": raw,
-            },
-        },
-        "responses": {
-            "200": {
-                "description": "The outputs: JSON, or JSON with binary tensors after it.",
-                "headers": {
-                    "Inference-Header-Content-Length": length,
-                    "X-Model-Version": {"$ref": "#/components/headers/X-Model-Version"},
-                },
-                "content": {
-                    "application/json": {"schema": {"$ref": f"{_ROOT}InferReply"}},
-                    "application/octet-stream": raw,
-                },
-            },
-            **_refusals(_INFER_CODES),
-        },
-    }
+    return _tensors(name, "InferRequest", "InferReply", _INFER)
+
+
+def _batch(name: str) -> Json:
+    """Many infer requests; each has its own outcome, in one answer or in parts as they come."""
+    call = _tensors(name, "BatchRequest", "BatchReply", _BATCH)
+    parts = {"schema": {"type": "string", "description": "An answer of infer in each part."}}
+    call["responses"]["200"]["content"]["multipart/mixed"] = parts
+    return call
 
 
 def _predict(contract: model.Contract, name: str) -> Json:
@@ -168,18 +145,17 @@ def _predict(contract: model.Contract, name: str) -> Json:
     if contract.schema.input:
         content["multipart/form-data"] = {"schema": _form(contract)}
     if len(images) == 1 and required in ([], images) and images[0].encodings != ("base64",):
-        content["image/*"] = {"schema": {"type": "string", "format": "binary"}}
+        content["image/*"] = _RAW
+    success = {
+        "description": "The values that the contract promises.",
+        "headers": openapi_answers.named("X-Model-Version", "X-Trace-ID", "Server-Timing"),
+        "content": {"application/json": {"schema": reply}},
+    }
     return {
         "operationId": name,
+        "parameters": _call_headers(),
         "requestBody": {"required": True, "content": content},
-        "responses": {
-            "200": {
-                "description": "The values that the contract promises.",
-                "headers": {"X-Model-Version": {"$ref": "#/components/headers/X-Model-Version"}},
-                "content": {"application/json": {"schema": reply}},
-            },
-            **_refusals(_INFER_CODES),
-        },
+        "responses": {"200": success} | openapi_answers.refusals(_INFER),
     }
 
 
@@ -196,69 +172,18 @@ def _form(contract: model.Contract) -> Json:
     }
 
 
-def _responses() -> Json:
-    content = {"application/json": {"schema": {"$ref": f"{_ROOT}Error"}}}
-    found: Json = {
-        str(code): {"description": text, "content": content} for code, text in _SAID.items()
-    }
-    for code in ("429", "503"):
-        found[code]["headers"] = {
-            name: {"$ref": f"#/components/headers/{name}"}
-            for name in ("Retry-After", "X-Refusal-Reason", "X-Retry-Budget")
-        }
-    challenge = {"$ref": "#/components/headers/WWW-Authenticate"}
-    found["401"]["headers"] = {"WWW-Authenticate": challenge}
-    return found
-
-
-def _headers() -> Json:
-    return {
-        "Inference-Header-Content-Length": {
-            "description": "Bytes of JSON before the binary tensors.",
-            "schema": {"type": "integer"},
-        },
-        "X-Model-Version": {
-            "description": "The SHA-256 of the executable that answered.",
-            "schema": {"type": "string"},
-        },
-        "Retry-After": {
-            "description": "Seconds until another try makes sense.",
-            "schema": {"type": "integer"},
-        },
-        "X-Refusal-Reason": {
-            "description": "One word for programs.",
-            "schema": {"type": "string"},
-        },
-        "X-Retry-Budget": {
-            "description": "There when the model bears no more retries for now.",
-            "schema": {"const": "spent"},
-        },
-        "WWW-Authenticate": {
-            "description": "How to ask, as RFC 6750 says.",
-            "schema": {"type": "string"},
-        },
-    }
-
-
-def _descriptions() -> dict[str, Json]:
-    """What the server says about itself and a model."""
+def _schemas() -> Json:
+    """What the server says about a model."""
     text, flag, number = {"type": "string"}, {"type": "boolean"}, {"type": "integer"}
-    texts = {"type": "array", "items": text}
-    tensor = _record(name=text, datatype=text, shape={"type": "array", "items": number})
-    tensors = {"type": "array", "items": tensor}
-    ready = _record(ready=flag, live=flag)
-    ready["properties"] |= {"reason": text, "versions": {"type": "object"}}
-    shown = _record(name=text, version=text, inference_count=number, execution_count=number)
+    listed, record = openapi_answers.listed, openapi_answers.record
+    tensors = listed(record(name=text, datatype=text, shape=listed(number)))
+    said = record(name=text, versions=listed(text), platform=text, inputs=tensors, outputs=tensors)
+    said["properties"]["parameters"] = record(digest=text)
+    configured = listed(record(name=text, data_type=text, dims=listed(number)))
     return {
-        "Server": _record(name=text, version=text, extensions=texts),
-        "Live": _record(live=flag),
-        "Ready": ready,
-        "Model": _record(name=text, versions=texts, platform=text, inputs=tensors, outputs=tensors),
-        "ModelReady": _record(name=text, ready=flag),
-        "Configuration": _record(name=text, platform=text),
-        "Statistics": _record(model_stats={"type": "array", "items": shown}),
+        "Model": said,
+        "ModelReady": record(name=text, ready=flag),
+        "Configuration": record(
+            name=text, platform=text, max_batch_size=number, input=configured, output=configured
+        ),
     }
-
-
-def _record(**properties: Json) -> Json:
-    return {"type": "object", "required": list(properties), "properties": properties}

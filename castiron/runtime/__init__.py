@@ -1,1 +1,1 @@
-"""Executable to outputs: instance, pool, team of compute threads, native lane, CPU budget."""
+"""Executable to outputs: instance, pool, team of compute threads, native lane."""

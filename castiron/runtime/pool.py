@@ -274,6 +274,8 @@ class Pool:
         mapped = sum(slab.size_bytes for slab in self._slabs)
         if self._limit_bytes is not None and mapped + size > self._limit_bytes:
             size = max(1 << order, memory.HUGE_PAGE_BYTES)
+            self._unmap_unused()
+            mapped = sum(slab.size_bytes for slab in self._slabs)
         if self._limit_bytes is not None and mapped + size > self._limit_bytes:
             raise errors.ResourceError(
                 f"expected room for {1 << order} bytes below the pool's limit of "
@@ -291,6 +293,16 @@ class Pool:
         block = self._take_free(order)
         assert block is not None, "a new slab has room for the block it was made for"
         return block
+
+    def _unmap_unused(self) -> None:
+        """Make room below the limit: no slab that nobody uses stays."""
+        for slab in [each for each in self._slabs if each.space.is_whole]:
+            self._unmap(slab)
+
+    def _unmap(self, slab: _Slab) -> None:
+        self._returned += slab.space.touched_bytes
+        self._slabs.remove(slab)
+        slab.unmap()
 
     def _touch(self, block: Block, size_bytes: int) -> None:
         size = memory.round_up(size_bytes, memory.PAGE_BYTES)
@@ -335,9 +347,7 @@ class Pool:
         for slab in sorted(self._slabs, key=_slab_size, reverse=True):
             if excess > 0 and slab.space.is_whole and len(self._slabs) > 1:
                 excess -= slab.space.touched_bytes
-                self._returned += slab.space.touched_bytes
-                self._slabs.remove(slab)
-                slab.unmap()
+                self._unmap(slab)
         for slab in self._slabs:
             if excess > 0:
                 excess -= self._discard(slab, excess)

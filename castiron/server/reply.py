@@ -71,10 +71,11 @@ def render(
 ) -> Reply:
     """The answer to one request. Raises as ``described``."""
     head, raw = described(outputs, asked, interface, version)
-    return joined(_encoded(head), raw, version.digest)
+    return joined(encoded(head), raw, version.digest)
 
 
-def _encoded(head: dict[str, Any]) -> bytes:
+def encoded(head: dict[str, Any]) -> bytes:
+    """The JSON of what ``described`` gave. InputError for an id that no JSON can hold."""
     try:
         return orjson.dumps(head)
     except orjson.JSONEncodeError:

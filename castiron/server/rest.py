@@ -23,6 +23,7 @@ from castiron.server import (
     reply,
     rest_batch,
     rest_call,
+    rest_parts,
     routes,
     status,
 )
@@ -35,7 +36,8 @@ from castiron.telemetry import metrics
 log = logging.getLogger("castiron.server")
 
 Exchange = exchanges.Exchange
-Answer = tuple[int, exchanges.Headers, list[exchanges.Bytes]]
+Parts = list[exchanges.Bytes] | rest_parts.Parts
+Answer = tuple[int, exchanges.Headers, Parts]
 
 
 class Rest:
@@ -69,10 +71,7 @@ class Rest:
             code, headers, parts = self._refused(exchange, fault)
         except Exception as error:  # noqa: BLE001  ``_refused`` tells the log
             code, headers, parts = self._refused(exchange, error)
-        if len(parts) == 1:
-            exchange.answer(code, headers, parts[0])
-        else:
-            await exchange.stream(code, headers, parts)
+        await _write(exchange, code, headers, parts)
         if stop is not None:
             raise stop
 
@@ -185,13 +184,18 @@ class Rest:
             return await self._infer(exchange, call)
         if route.call == routes.BATCH:
             grant.require(route.model, rights.INFER)
-            answer = await rest_batch.Batch(route, exchange, self._dispatcher).answer()
-            return 200, answer.headers, answer.parts
+            return await self._batch(route, exchange)
         if route.call != "model_ready":
             grant.require(route.model, rights.METADATA)
         if route.call == "stats" and not route.version:
             return self._model_statistics(route.model)
         return self._description(route)
+
+    async def _batch(self, route: routes.Route, exchange: Exchange) -> Answer:
+        answer = await rest_batch.Batch(route, exchange, self._dispatcher).answer()
+        if isinstance(answer, rest_parts.Parts):
+            return 200, answer.headers, answer
+        return 200, answer.headers, answer.parts
 
     def _description(self, route: routes.Route) -> Answer:
         version = self._dispatcher.registry.find(route.model, route.version)
@@ -211,6 +215,15 @@ class Rest:
 
     def _statistics(self, version: versions.Version) -> dict[str, Any]:
         return describe.statistics(version, self._dispatcher.meters.of(version))
+
+
+async def _write(exchange: Exchange, code: int, headers: exchanges.Headers, parts: Parts) -> None:
+    if isinstance(parts, rest_parts.Parts):
+        await exchange.stream(code, headers, parts.body())
+    elif len(parts) == 1:
+        exchange.answer(code, headers, parts[0])
+    else:
+        await exchange.answer_in_parts(code, headers, parts)
 
 
 def _allow(method: str, route: routes.Route) -> None:

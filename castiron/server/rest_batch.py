@@ -1,8 +1,9 @@
 """Many infer requests in one HTTP call: ``POST /v2/models/{m}/batch``.
 
 The body is ``{"requests": [...]}`` with one infer body for each, raw tensors after the JSON in
-order; the answer is ``{"responses": [...]}`` in the same order. Each is a request of its own, with
-its own outcome: one that is wrong has ``{"error", "status"}`` in its place, and harms no other.
+order; the answer is ``{"responses": [...]}`` in the same order, or each as it comes
+(``rest_parts.py``). Each is a request of its own, with its own outcome: one that is wrong has
+``{"error", "status"}`` in its place, and harms no other.
 """
 
 from __future__ import annotations
@@ -16,8 +17,19 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from castiron import errors
+from castiron.contract import json_schema
 from castiron.server import body as bodies
-from castiron.server import call, dispatch, inference, reply, rest_call, routes, rows, status
+from castiron.server import (
+    call,
+    dispatch,
+    inference,
+    reply,
+    rest_call,
+    rest_parts,
+    routes,
+    rows,
+    status,
+)
 
 if TYPE_CHECKING:
     from castiron.server import served
@@ -25,8 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("castiron.server")
 
-_MOST = 1024
-_Piece = tuple[dict[str, Any], list[bytes | memoryview]]
+_MOST = json_schema.MOST_IN_BATCH
 
 
 class _Item(call.Call):
@@ -55,9 +66,10 @@ class _Item(call.Call):
 
     def render(
         self, outputs: rows.Arrays, asked: inference.Inference, version: served.Served
-    ) -> _Piece:
+    ) -> rest_parts.Piece:
         """Its object of the answer, and its raw tensors."""
-        return reply.described(outputs, asked, version.interface, version.version)
+        head, raw = reply.described(outputs, asked, version.interface, version.version)
+        return reply.encoded(head), raw
 
     @property
     def is_gone(self) -> bool:
@@ -87,8 +99,11 @@ class Batch:
         self._dispatcher = dispatcher
         self._watching: dict[_Item, Callable[[], None]] = {}
 
-    async def answer(self) -> reply.Reply:
-        """The answer to all. Raises only what is wrong with the whole."""
+    async def answer(self) -> reply.Reply | rest_parts.Parts:
+        """The answer to all, in parts where the caller wants that.
+
+        Raises only what is wrong with the whole.
+        """
         held = self._dispatcher.body()
         try:
             items = await self._items(held)
@@ -97,15 +112,32 @@ class Batch:
             self._dispatcher.refuse(self.route.model, error)
             raise
         self._exchange.on_gone = self._gone
+        asked = [self._outcome(item) for item in items]
+        # Each reserves its share as it begins, so the whole need not be held as well.
+        held.release()
+        if rest_parts.is_wanted(self._exchange.headers):
+            return rest_parts.Parts(asked, self.end)
         try:
-            asked = [self._dispatcher.infer(item) for item in items]
-            # Each reserves its share as it begins, so the whole need not be held as well.
-            held.release()
-            pieces = [_piece(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
+            pieces = await asyncio.gather(*asked)
         finally:
-            self._exchange.on_gone = None
+            self.end()
         raw = [data for _, parts in pieces for data in parts]
-        return reply.joined(orjson.dumps({"responses": [head for head, _ in pieces]}), raw)
+        heads = [orjson.Fragment(head) for head, _ in pieces]
+        return reply.joined(orjson.dumps({"responses": heads}), raw)
+
+    def end(self) -> None:
+        """Everything is answered: the connection has nothing more to tell."""
+        self._exchange.on_gone = None
+
+    async def _outcome(self, item: _Item) -> rest_parts.Piece:
+        """What stands in the answer for one request. Raises only when nobody is there to read."""
+        try:
+            found: rest_parts.Piece = await self._dispatcher.infer(item)
+        except Exception as error:
+            if isinstance(error, status.ClientGone):
+                raise
+            return _refused(error)
+        return found
 
     async def _items(self, held: bodies.Body) -> list[_Item]:
         self.timeout_s = rest_call.timeout_s(self._exchange.headers)
@@ -144,17 +176,12 @@ class Batch:
             on_gone()
 
 
-def _piece(found: Any) -> _Piece:
-    """What stands in the answer for one request."""
-    if not isinstance(found, BaseException):
-        piece: _Piece = found
-        return piece
-    if not isinstance(found, Exception) or isinstance(found, status.ClientGone):
-        raise found
-    code, outcome = status.classify(found)
+def _refused(error: Exception) -> rest_parts.Piece:
+    code, outcome = status.classify(error)
     if outcome == status.FAILED:
-        log.error("a request of a batch failed", exc_info=found)
-    told: dict[str, Any] = {"error": status.text_of(found), "status": code}
-    if (wait_ns := status.retry_after_ns(found)) is not None:
+        log.error("a request of a batch failed", exc_info=error)
+    text = status.text_of(error).encode("utf-8", "replace").decode()
+    told: dict[str, Any] = {"error": text, "status": code}
+    if (wait_ns := status.retry_after_ns(error)) is not None:
         told["retry_after_ms"] = -(-wait_ns // 1_000_000)
-    return told, []
+    return orjson.dumps(told), []

@@ -44,7 +44,9 @@ class Settings:
     )
 
     max_buffered_bytes: int = _setting(
-        1 << 30, "Bodies held at once by all requests; more are refused with 503."
+        1 << 30,
+        "Bodies held at once by all requests; more are refused with 503. Unless it is given, at most "
+        "an eighth of the memory limit.",
     )
 
     max_head_bytes: int = _setting(
@@ -128,7 +130,9 @@ class Settings:
     )
 
     step_processes: int = _setting(
-        2, "Processes that decode images and run other declared steps, for all models together."
+        2,
+        "Processes that decode images and run other declared steps, for all models together. Unless "
+        "it is given, at most as many as the CPU budget.",
     )
 
     step_timeout_s: float = _setting(
@@ -136,7 +140,9 @@ class Settings:
     )
 
     step_memory_bytes: int = _setting(
-        1 << 30, "The most memory of one such process, besides what it shares with the server."
+        1 << 30,
+        "The most memory of one such process, besides what it shares with the server. Unless it is "
+        "given, at most an eighth of the memory limit for all.",
     )
 
     allow_pipelines: bool = _setting(
@@ -178,7 +184,7 @@ class Settings:
     memory_budget_bytes: int = _setting(
         0,
         "The most that weights, code and arenas of all versions may hold, by worker; versions that "
-        "are neither pinned nor in use make room. 0: there is no limit.",
+        "are neither pinned nor in use make room. 0: half of the memory limit, -1: there is no limit.",
     )
 
     strict_readiness: bool = _setting(

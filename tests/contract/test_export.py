@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import ast
-import http.client
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import jsonschema
-import openapi_spec_validator
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor
 from grpc_tools import protoc
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from castiron.contract import export, json_schema, model, openapi, proto
+from castiron.contract import export, json_schema, model, proto
 from castiron.contract.client import naming
-from tests.contract import live, samples
+from tests.contract import samples
 
 GOLDEN = Path(__file__).parent / "golden"
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [0, "NaN"]}]}
@@ -125,86 +121,6 @@ def test_applications_values_are_told_apart() -> None:
     assert not accepts(schema, {"picture": "aGVsbG8="})
     schema["$ref"] = "#/$defs/ApplicationReply"
     assert accepts(schema, {"answer": [{"label": "cat", "index": 0, "score": 0.5}]})
-
-
-@pytest.mark.parametrize("contract", [samples.FULL, PLAIN], ids=["full", "plain"])
-def test_the_openapi_description_is_valid(contract: model.Contract) -> None:
-    openapi_spec_validator.validate(openapi.document(contract))
-
-
-class Server:
-    """A live server, and the description of one of its models."""
-
-    def __init__(self, address: str) -> None:
-        self._address = urlsplit(address).netloc
-        self.document = openapi.document(live.contract("strings"))
-
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """The code and the JSON of an answer, which must be one that is described."""
-        connection = http.client.HTTPConnection(self._address, timeout=20)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path.replace("{version}", "1"), body, named)
-        response = connection.getresponse()
-        found = json.loads(response.read())
-        connection.close()
-        described = self.document["paths"][path][method.lower()]["responses"]
-        self._check(described[str(response.status)], found)
-        return response.status, found
-
-    def _check(self, response: dict[str, Any], found: Any) -> None:
-        if "$ref" in response:
-            code = response["$ref"].rsplit("/", 1)[1]
-            response = self.document["components"]["responses"][code]
-        schema = response["content"]["application/json"]["schema"]
-        whole = {"components": self.document["components"], **schema}
-        jsonschema.Draft202012Validator(whole).validate(found)
-
-
-@pytest.fixture(scope="module")
-def server(address: str) -> Server:
-    return Server(address)
-
-
-pytestmark = pytest.mark.xdist_group("clients")
-
-
-def test_every_described_route_exists_and_answers_as_described(server: Server) -> None:
-    for path, calls in server.document["paths"].items():
-        if "get" in calls:
-            assert server.ask("GET", path)[0] == 200, path
-    path = "/v2/models/strings/versions/{version}/infer"
-    item = {"name": "x_bytes", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}
-    body = json.dumps({"inputs": [item], "id": "one"})
-    assert server.ask("POST", path, body)[0] == 200
-
-
-def refused() -> Iterator[tuple[int, str, dict[str, str]]]:
-    """Codes and requests that the server answers with them."""
-    yield 400, "", {}
-    yield 400, "{", {}
-    yield 400, '{"inputs": []}', {}
-    yield 400, "{}", {"Inference_Header_Content_Length": "9"}
-    yield 400, "{}", {"Content_Encoding": "gzip"}
-    yield 413, "{}", {"Content_Length": str(1 << 40)}
-    yield 415, "{}", {"Content_Encoding": "br"}
-    yield 431, "{}", {"X": "x" * 70_000}
-    yield 504, json.dumps({
-        "inputs": [{"name": "x_bytes", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}],
-        "parameters": {"timeout": 1},
-    }), {}  # fmt: skip
-
-
-@pytest.mark.parametrize("code, body, headers", list(refused()))
-def test_refusals_are_described(
-    server: Server, code: int, body: str, headers: dict[str, str]
-) -> None:
-    assert server.ask("POST", "/v2/models/strings/infer", body, **headers)[0] == code
-
-
-def test_a_version_that_is_not_there_is_described(server: Server) -> None:
-    path = "/v2/models/strings/versions/{version}/ready"
-    server.document["paths"][path.replace("{version}", "9")] = server.document["paths"][path]
-    assert server.ask("GET", path.replace("{version}", "9"))[0] == 404
 
 
 def described(text: str, folder: Path) -> dict[str, Descriptor]:

@@ -115,7 +115,10 @@ class Server:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[Server]:
-    """A server over models that add one and that give everything back, ready."""
+    """A server over models that add one and that give everything back, ready.
+
+    ``spare`` is there to be loaded and unloaded.
+    """
     _save(folder / "models")
     command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--port", "0", "--grpc-port", "0",
                "--threads", "1", "--cache-dir", str(folder / "cache"),
@@ -151,7 +154,8 @@ def _save(folder: Path) -> None:
     one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
     rows: list[int | str] = ["rows", 4]
     sides = {name: (int(TensorProto.FLOAT), rows) for name in "xy"}
-    _write(folder / "add_one", [add], sides, [one])
+    for name in ("add_one", "spare"):
+        _write(folder / name, [add], sides, [one])
     nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in DTYPES]
     each: dict[str, tuple[int, list[int | str]]] = {}
     for suffix in ("", "_out"):

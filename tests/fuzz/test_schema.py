@@ -14,20 +14,36 @@ from castiron.contract import model, openapi
 from tests.fuzz import served
 
 CHECKS = [
-    checks.not_a_server_error,
     checks.status_code_conformance,
     checks.content_type_conformance,
     checks.response_headers_conformance,
     checks.response_schema_conformance,
 ]
-ADD_ONE = model.Contract(
-    name="add_one",
-    input=(model.Tensor("x", "FP32", ("rows", 4)),),
-    output=(model.Tensor("y", "FP32", ("rows", 4)),),
-)
-SCHEMA = schemathesis.openapi.from_dict(openapi.document(ADD_ONE))
-_FOUND = [found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)]
-OPERATIONS = {operation.label: operation for operation in _FOUND}
+
+
+def contract(name: str) -> model.Contract:
+    """Of the models that add one."""
+    return model.Contract(
+        name=name,
+        input=(model.Tensor("x", "FP32", ("rows", 4)),),
+        output=(model.Tensor("y", "FP32", ("rows", 4)),),
+    )
+
+
+def operations(name: str) -> dict[str, Any]:
+    """The calls of the description of a model, by method and path."""
+    schema = schemathesis.openapi.from_dict(openapi.document(contract(name)))
+    found = [each.ok() for each in schema.get_all_operations() if isinstance(each, Ok)]
+    return {operation.label: operation for operation in found}
+
+
+# A model of its own is loaded and unloaded, so that the others stay.
+OPERATIONS = {
+    name: operation
+    for chosen, is_of in (("add_one", False), ("spare", True))
+    for name, operation in operations(chosen).items()
+    if name.endswith("load") is is_of
+}
 MODES = schemathesis.GenerationMode
 
 
@@ -46,11 +62,17 @@ def test_what_the_description_says_holds(
 ) -> None:
     @hypothesis.given(case=OPERATIONS[name].as_strategy(generation_mode=mode))
     def ask(case: schemathesis.Case[Any]) -> None:
-        case.call_and_validate(base_url=f"http://127.0.0.1:{server.port}", checks=CHECKS)
+        response = case.call(base_url=f"http://127.0.0.1:{server.port}")
+        # 503 and 504 are declared: for want of room, and where a request sets itself a time.
+        assert response.status_code != 500, response.content
+        case.validate_response(response, checks=CHECKS)
 
     ask()
 
 
 def test_every_call_of_the_description_is_asked() -> None:
-    assert len(OPERATIONS) >= 13
-    assert ("POST /v2/models/add_one/infer", MODES.NEGATIVE) in questions()
+    assert len(OPERATIONS) >= 20
+    for name in ("infer", "batch", "versions/{version}/batch"):
+        assert (f"POST /v2/models/add_one/{name}", MODES.NEGATIVE) in questions()
+    for name in ("load", "unload"):
+        assert (f"POST /v2/repository/models/spare/{name}", MODES.NEGATIVE) in questions()

@@ -101,7 +101,7 @@ def test_a_fault_in_a_kernel_kills_by_its_signal(tmp_path: Path) -> None:
 
 
 def test_the_load_path_of_the_runtime_imports_nothing_heavy() -> None:
-    names = "lane team pool budget crash memory native_thread buddy"
+    names = "lane team pool crash memory native_thread buddy"
     heavy = "numpy json re dataclasses enum typing llvmlite onnx threading pathlib collections"
     lines = [f"from castiron.runtime import {name}" for name in names.split()]
     lines += ["import sys", f"print([n for n in {heavy.split()} if n in sys.modules])"]

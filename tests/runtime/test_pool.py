@@ -210,6 +210,15 @@ def test_a_limit_refuses_and_is_kept_by_what_was_given_back() -> None:
     source.rent(4 * MB)
 
 
+def test_what_nobody_uses_makes_room_below_the_limit() -> None:
+    source = small(limit_bytes=16 * MB)
+    blocks = [source.rent(4 * MB) for _ in range(3)]
+    for block in blocks:
+        block.give()
+    source.rent(16 * MB).give()
+    assert source.usage().mapped == 16 * MB
+
+
 def test_a_size_the_system_cannot_give_is_refused_by_name() -> None:
     source = small()
     with pytest.raises(errors.ResourceError, match=r"expected the system to give \d+ bytes"):

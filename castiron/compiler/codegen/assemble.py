@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import platform
 import queue
 import re
@@ -22,6 +21,7 @@ import llvmlite.binding as llvm
 from castiron import errors
 from castiron.compiler import target as targets
 from castiron.compiler.codegen import elf_objects, kernel_cache, worker
+from castiron.machine import cpus
 
 Progress = Callable[[int, int], None]
 
@@ -174,8 +174,8 @@ def compile_kernels(
     """The parsed objects of `texts`, in order; equal texts are compiled once.
 
     `progress(done, total)` counts distinct texts, cached ones included. `workers` is the number
-    of processes (0: none, compile here; None: the CPUs of this process if there is enough to
-    compile, else 0). `cache` defaults to the user's. The first kernel that fails raises its
+    of processes (0: none, compile here; None: the CPU budget if there is enough to compile,
+    else 0). `cache` defaults to the user's. The first kernel that fails raises its
     BuildError and stops the rest.
     """
     store = cache if cache is not None else kernel_cache.KernelCache.default()
@@ -200,7 +200,7 @@ def _ignore(done: int, total: int) -> None:
 
 
 def _fitting_workers(texts: dict[str, str]) -> int:
-    count = min(len(os.sched_getaffinity(0)), len(texts))
+    count = min(cpus.cpu_budget().cpus, len(texts))
     is_small = sum(map(len, texts.values())) <= _SMALL_TEXT_CHARS
     return 0 if count < 2 or is_small else count
 

@@ -159,19 +159,22 @@ class Connection(asyncio.BufferedProtocol):
                 task = eager.start(self._port.application(current))
             except Exception:
                 log.exception("%s %s failed", current.method, current.path)
-                self._fail(current)
+                self.transport.abort()
                 continue
             if task is not None:
                 self._port.tasks.add(task)
-                task.add_done_callback(self._port.tasks.discard)
+                task.add_done_callback(self._ended)
         self._is_beginning = False
 
-    def _fail(self, current: exchange.Exchange) -> None:
-        """Applications answer their own errors; one that raises has a fault itself."""
-        if current.is_answered:
-            self.transport.close()
-        else:
-            current.answer(*status.answer(RuntimeError()))
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Applications answer their own errors; one that raises has left an answer unfinished."""
+        self._port.tasks.discard(task)
+        if task.cancelled():
+            if self._current is not None:
+                self.transport.abort()
+        elif (fault := task.exception()) is not None:
+            log.error("an answer was not finished", exc_info=fault)
+            self.transport.abort()
 
     # Called by the parser.
 
@@ -206,9 +209,10 @@ class Connection(asyncio.BufferedProtocol):
         parser = self._parser
         self._in_head = False
         self.late_at_s = self._loop.time() + self._bounds.body_timeout_s
+        is_old = parser.get_http_version() == "1.0"
         latest = self._latest = exchange.Exchange(
             self, parser.get_method().decode("ascii"), _path_of(self._url), self._lines,
-            keeps_alive=parser.get_http_version() != "1.0" and parser.should_keep_alive(),
+            keeps_alive=not is_old and parser.should_keep_alive(), has_chunks=not is_old,
         )  # fmt: skip
         self._lines = []  # what follows a chunked body is no header of the request
         if self._current is not None:
@@ -268,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, data: exchange.Bytes) -> None:
         """Send; what the client does not take at once is kept."""
-        if not self.transport.is_closing():
+        if data and not self.transport.is_closing():
             self.transport.write(data)
 
     async def room(self) -> None:

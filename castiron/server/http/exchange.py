@@ -1,14 +1,15 @@
 """One request and its one answer, as applications see them; the connection is behind it.
 
 The body comes in parts (``take``, ``part``), or as one piece in memory of its own. An answer is
-whole (``answer``) or goes out part by part (``stream``); every answer has a declared length.
+whole (``answer``), goes out part by part (``answer_in_parts``), or as it is made (``stream``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -38,7 +39,7 @@ class Exchange:
         "_held",
         "_waiter",
         "_whole",
-        "asked",
+        "asked", "has_chunks",
         "header_lines",
         "headers",
         "is_answered",
@@ -59,6 +60,7 @@ class Exchange:
         header_lines: Headers,
         *,
         keeps_alive: bool,
+        has_chunks: bool,
     ) -> None:
         self._connection = connection
         self.method = method
@@ -66,6 +68,7 @@ class Exchange:
         self.header_lines = header_lines
         self.headers = dict(header_lines)
         self.keeps_alive = keeps_alive
+        self.has_chunks = has_chunks
         self._awaits_continue = self.headers.get(b"expect", b"").lower() == b"100-continue"
         self._held: list[bytes] = []
         self._whole: memoryview | None = None
@@ -159,7 +162,7 @@ class Exchange:
             self._connection.write(head if self.method == "HEAD" else head + body)
             self._connection.answered(self)
 
-    async def stream(self, code: int, headers: Headers, parts: Sequence[Bytes]) -> None:
+    async def answer_in_parts(self, code: int, headers: Headers, parts: Sequence[Bytes]) -> None:
         """Write an answer whose parts are too large to be put together."""
         head = self._begin(code, headers)
         if not head:
@@ -171,6 +174,30 @@ class Exchange:
                 return
             self._connection.write(part)
         self._connection.answered(self)
+
+    async def stream(self, code: int, headers: Headers, parts: AsyncGenerator[Bytes, None]) -> None:
+        """Write an answer of unknown length as its parts come, chunked.
+
+        HTTP/1.0 knows no chunks: there its end is the end of the connection.
+        """
+        if self.has_chunks:
+            headers = [*headers, (b"transfer-encoding", b"chunked")]
+        self._connection.write(self._begin(code, headers))
+        with contextlib.suppress(status.ClientGone):
+            async with contextlib.aclosing(parts):
+                async for part in parts:
+                    await self._write_chunk(part)
+        if not self.is_gone:
+            self._connection.write(b"0\r\n\r\n" if self.has_chunks else b"")
+            self._connection.answered(self)
+
+    async def _write_chunk(self, part: Bytes) -> None:
+        await self._connection.room()
+        if self.is_gone:
+            raise status.ClientGone("the client left before its answer was complete")
+        if part and self.has_chunks:
+            part = b"".join((b"%x\r\n" % len(part), part, b"\r\n"))
+        self._connection.write(part)
 
     def _begin(self, code: int, headers: Headers) -> bytes:
         """The head of the answer, empty when there is nobody to read it."""

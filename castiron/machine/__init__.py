@@ -1,0 +1,1 @@
+"""What this machine lets a process have: CPUs and memory, and which limit says so."""
