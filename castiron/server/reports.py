@@ -5,6 +5,7 @@ What is the same for all answers of a second is made once in it. ``life.py`` cal
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from castiron.server import meters
@@ -54,8 +55,7 @@ class Reports:
         made = [*self._same, (b"x-trace-id", given.trace_id)]
         if given.is_sampled:
             made.append((b"traceresponse", given.outgoing()))
-        if timeline.computed_ns:
-            made.append((b"server-timing", timeline.server_timing()))
+        made.append((b"server-timing", timeline.server_timing(time.monotonic_ns())))
         return made
 
     def metadata(self, timeline: timelines.Timeline) -> list[tuple[str, str]]:

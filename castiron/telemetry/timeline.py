@@ -51,14 +51,20 @@ class Timeline:
                 yield stage, begin_ns, max(begin_ns, end_ns)
                 begin_ns = max(begin_ns, end_ns)
 
-    def server_timing(self) -> bytes:
-        """The value of the header of that name, in milliseconds."""
+    def server_timing(self, now_ns: int) -> bytes:
+        """The value of the header of that name, in milliseconds; of a request that did not run,
+        only how long it was here.
+        """
+        total_ms = (now_ns - self.accepted_ns) / 1e6
+        if not self.computed_ns:
+            return f"total;dur={total_ms:.3f}".encode()
         begun_ns = self.batched_ns or self.parsed_ns
         queue_ms = (begun_ns - self.parsed_ns) / 1e6
         compute_ms = (self.computed_ns - begun_ns) / 1e6
         render_ms = max(0, self.rendered_ns - self.computed_ns) / 1e6
         return (
-            f"queue;dur={queue_ms:.3f}, compute;dur={compute_ms:.3f}, render;dur={render_ms:.3f}"
+            f"queue;dur={queue_ms:.3f}, compute;dur={compute_ms:.3f}, "
+            f"render;dur={render_ms:.3f}, total;dur={total_ms:.3f}"
         ).encode()
 
 

@@ -15,7 +15,7 @@ from castiron.server.grpc import tensors
 class GrpcCall(call.Call):
     """One ModelInferRequest."""
 
-    __slots__ = ("_context", "_request", "is_stopping")
+    __slots__ = ("_context", "_request", "digest", "is_stopping")
     protocol = "grpc"
 
     def __init__(self, request: Any, context: Any, given: server_settings.Settings) -> None:
@@ -28,6 +28,7 @@ class GrpcCall(call.Call):
         self.trace_state = str(metadata.get("tracestate", "")).encode() or None
         self.timeout_s = context.time_remaining()
         self.is_stopping = False
+        self.digest = ""  # of the version that answered
         self._request = request
         self._context = context
 
@@ -45,6 +46,7 @@ class GrpcCall(call.Call):
         self, outputs: rows.Arrays, asked: inference.Inference, version: served.Served
     ) -> Any:
         """A ModelInferResponse."""
+        self.digest = version.version.digest
         return tensors.answer(outputs, asked, version.interface, version.version)
 
     def watch(self, on_gone: Callable[[], None] | None) -> None:

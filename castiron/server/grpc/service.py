@@ -155,11 +155,14 @@ class Service:
         call = calls.GrpcCall(request, context, self._settings)
         call.client = guard.subject() or call.client
         try:
-            answer = await self._dispatcher.infer(call)
-            context.set_trailing_metadata(self._dispatcher.reports.metadata(call.timeline))
-            return answer
+            return await self._dispatcher.infer(call)
         except status.ClientGone as error:
             raise asyncio.CancelledError from error
+        finally:
+            told = self._dispatcher.reports.metadata(call.timeline)
+            if call.digest:
+                told.append(("x-model-version", call.digest))
+            context.set_trailing_metadata(told)
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Infer for each request as it comes; answers in the order of the requests.
@@ -222,7 +225,7 @@ def _answering(method: Callable[[Any, Any], Awaitable[Any]], name: str) -> Any:
 
 
 async def _abort(error: Exception, context: Any) -> None:
-    metadata: list[tuple[str, str]] = []
+    metadata: list[tuple[str, str]] = list(context.trailing_metadata() or ())
     if isinstance(error, status.Refusal) and error.reason:
         metadata.append(("x-refusal-reason", error.reason))
         metadata += [(k.decode(), v.decode()) for k, v in error.headers]
