@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -24,8 +24,10 @@ from castiron.tensor import signature as signatures
 _MAX_DIM = (1 << 31) - 1
 _MAX_RANK = 64
 # What would change the meaning of a request, and is not offered.
-_REFUSED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset",
-            "classification", "sequence_id", "sequence_start", "sequence_end")  # fmt: skip
+_REFUSED = frozenset((
+    "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset",
+    "classification", "sequence_id", "sequence_start", "sequence_end",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,7 @@ class Interface:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Inference:
+class Inference(NamedTuple):
     """What a request asks: inputs as arrays; for each wanted output, whether it goes raw."""
 
     id: str
@@ -262,7 +263,9 @@ def _parameters(item: dict[str, Any], path: str) -> dict[str, Any]:
 
 def refuse_unoffered(parameters: Mapping[str, Any], path: str) -> None:
     """InputError for a parameter that would change the meaning, and that we do not offer."""
-    for name in _REFUSED:
+    if _REFUSED.isdisjoint(parameters):
+        return
+    for name in sorted(_REFUSED):
         if parameters.get(name):
             raise errors.InputError("is not offered here", f"{path}parameters.{name}")
 

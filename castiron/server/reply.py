@@ -6,8 +6,7 @@ Rendering happens inside the run's completion, while outputs may still lie in th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -23,8 +22,7 @@ _RAW = (b"content-type", b"application/octet-stream")
 _JOINED_BYTES = 1 << 15
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Headers and body of an answer with status 200; large parts are sent as they lie."""
 
     headers: list[tuple[bytes, bytes]]

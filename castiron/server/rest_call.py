@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -71,8 +72,14 @@ class RestCall(call.Call):
 
 def client_of(headers: Mapping[bytes, bytes], peer: str, given: server_settings.Settings) -> str:
     """Who asks: the client's key if it has one, else its address."""
-    key = headers.get(given.client_header.lower().encode("latin-1"))
+    key = headers.get(_header_of(given.client_header))
     return peer if key is None else key.decode("latin-1")[:256]
+
+
+@functools.lru_cache(maxsize=8)
+def _header_of(name: str) -> bytes:
+    """How the name of a header that a setting names stands among those of a request."""
+    return name.lower().encode("latin-1")
 
 
 def is_retry(headers: Mapping[bytes, bytes]) -> bool:

@@ -109,7 +109,7 @@ class Settings:
     )
 
     inline_us: float = _setting(
-        50.0,
+        100.0,
         "Versions whose runs take less are run by the event loop itself, since handing such a run "
         "to the lane costs more; 0: none are.",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def to_json(values: np.ndarray, dtype: dtypes.DType, path: str) -> orjson.Fragme
         with np.errstate(invalid="ignore"):  # a signalling NaN
             flat = flat.astype(np.float32)
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-    if dtype.is_float and not np.isfinite(flat).all():
+    if dtype.is_float and b"null" in text:
         text = _with_special_values(text, flat)
     return orjson.Fragment(text)
 
@@ -153,6 +154,13 @@ def _floats(flat: list[Any], found: set[type], dtype: dtypes.DType, path: str) -
         if str not in found:
             raise _wrong_kind(flat, {float, int}, dtype, path)
         flat = [_number(value, dtype, f"{path}[{index}]") for index, value in enumerate(flat)]
+    if flat and dtype.struct_code:
+        memory = bytearray(len(flat) * dtype.size_bytes)
+        try:
+            struct.pack_into(f"<{len(flat)}{dtype.struct_code}", memory, 0, *flat)
+            return np.frombuffer(memory, elements.numpy_dtype(dtype))
+        except OverflowError:
+            pass  # below it is found out which
     try:
         exact = np.array(flat, np.float64)
     except OverflowError:

@@ -14,7 +14,7 @@ _NO_TRACE = b"0" * 32
 _NO_SPAN = b"0" * 16
 _MOST_STATE_BYTES = 512
 _BITS = 64
-_LOW, _ID = (1 << _BITS) - 1, (1 << 2 * _BITS) - 1
+_LOW = (1 << _BITS) - 1
 
 
 class Context:
@@ -52,11 +52,12 @@ class Sampler:
     def begin(self, parent: bytes | None = None, state: bytes | None = None) -> Context:
         """The context of a request, from the two headers that it may have."""
         bits = self._bits(3 * _BITS) | 1 << 2 * _BITS | 1  # no id is all zero
-        span_id = b"%016x" % (bits >> 2 * _BITS)
+        text = b"%048x" % bits
+        span_id, own_trace_id = text[:16], text[16:]
         found = None if parent is None else _PARENT.fullmatch(parent)
         if found is None or not _is_valid(*found.group(1, 2, 3, 5)):
             is_sampled = bits & _LOW < self._bound
-            return Context(b"%032x" % (bits & _ID), span_id, is_sampled=is_sampled)
+            return Context(own_trace_id, span_id, is_sampled=is_sampled)
         is_wanted = bool(int(found[4], 16) & 1)
         made = Context(found[2], span_id, is_sampled=is_wanted and self._is_recording)
         made.parent_id = found[3]

@@ -18,14 +18,24 @@ if TYPE_CHECKING:
 
 def numpy_dtype(dtype: DType) -> np.dtype:
     """The numpy dtype that holds elements of ``dtype``."""
+    found = _numpy_dtypes.get(dtype.name)
+    return _find_numpy_dtype(dtype.name) if found is None else found
+
+
+_numpy_dtypes: dict[str, np.dtype] = {}
+
+
+def _find_numpy_dtype(name: str) -> np.dtype:
     import numpy as np
 
-    if dtype.name == "bfloat16":
+    if name == "bfloat16":
         import ml_dtypes
 
-        found: np.dtype = np.dtype(ml_dtypes.bfloat16)
-        return found
-    return np.dtype("object" if dtype.name == "string" else dtype.name)
+        found = np.dtype(ml_dtypes.bfloat16)
+    else:
+        found = np.dtype("object" if name == "string" else name)
+    _numpy_dtypes[name] = found
+    return found
 
 
 def pack_strings(array: np.ndarray) -> bytes:

@@ -29,13 +29,14 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_bounds", "_current", "_fed_bytes", "_has_paused", "_head_bytes", "_in_head",
-        "_is_beginning", "_latest", "_lines", "_loop", "_parser", "_peer_port", "_port", "_queue", "_refusal",
+        "_is_beginning", "_latest", "_lines", "_loop", "_max_head_bytes", "_parser", "_peer_port", "_port", "_queue", "_refusal",
         "_room", "_unread_at_s", "_url", "_whole", "is_last", "late_at_s", "peer", "transport",
     )  # fmt: skip
 
     def __init__(self, shared: port.Port) -> None:
         self._port = shared
         self._bounds = shared.bounds
+        self._max_head_bytes = shared.bounds.max_head_bytes
         self._loop = asyncio.get_running_loop()
         self._current: exchange.Exchange | None = None  # it is answered next
         self._latest: exchange.Exchange | None = None  # its body comes, or came last
@@ -129,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._latest is not None:
                 self._latest.keeps_alive = False
         except (httptools.HttpParserError, UnicodeError) as fault:
-            if self._head_bytes > self._bounds.max_head_bytes:
+            if self._head_bytes > self._max_head_bytes:
                 self._refuse_head()
             else:
                 self.refuse(400, f"expected an HTTP/1.1 request: {_cause(fault)}", "malformed")
@@ -191,18 +192,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A piece of the address."""
-        self._count_head(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > self._max_head_bytes:
+            raise ValueError("too large")
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line, also those after a chunked body."""
-        self._count_head(len(name) + len(value) + 4)
-        self._lines.append((name.lower(), value))
-
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._bounds.max_head_bytes:
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._max_head_bytes:
             raise ValueError("too large")
+        self._lines.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """The head is there; the request waits for its turn, its body is due."""
@@ -392,7 +392,8 @@ def _without_upgrade(data: bytes) -> bytes:
     The parser would take a body that follows for the other protocol; some clients offer HTTP/2
     with every first request.
     """
-    if b"pgrade" not in data and b"PGRADE" not in data:
+    end = data.find(b"\r\n\r\n")
+    head = data if end < 0 else data[:end]
+    if _UPGRADE.search(head) is None:
         return data
-    head, mark, rest = data.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"\r\nx-offer:", head) + mark + rest
+    return _UPGRADE.sub(b"\r\nx-offer:", head) + data[len(head) :]
