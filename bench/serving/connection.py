@@ -18,7 +18,8 @@ class Connection:
     everything when the server is gone or its answer is no HTTP.
     """
 
-    __slots__ = ("_parser", "_piece", "_rest", "begun_s", "is_complete", "request", "socket")
+    __slots__ = ("_is_kept", "_parser", "_piece", "_rest", "begun_s", "is_complete", "request",
+                 "socket")  # fmt: skip
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port), timeout=_CONNECT_S)
@@ -27,6 +28,7 @@ class Connection:
         self.request = -1
         self.begun_s = 0.0
         self.is_complete = False
+        self._is_kept = False
         self._parser = httptools.HttpResponseParser(self)
         self._piece = memoryview(bytearray(_PIECE))
         self._rest = memoryview(b"")
@@ -62,10 +64,10 @@ class Connection:
 
     def take(self) -> tuple[int, bool]:
         """The status of the complete answer, and whether the connection may be used again."""
-        status, is_kept = self._parser.get_status_code(), self._parser.should_keep_alive()
         self.request = -1
-        return status, is_kept and not self._rest
+        return self._parser.get_status_code(), self._is_kept and not self._rest
 
     def on_message_complete(self) -> None:
-        """Called by the parser."""
+        """Called by the parser, which knows only now whether the connection stays open."""
+        self._is_kept = self._parser.should_keep_alive()
         self.is_complete = True

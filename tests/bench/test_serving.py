@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bench.behaviour import servers
-from bench.serving import record, requests, steady, tables, traffic, watch, wrk
+from bench.serving import connection, record, requests, steady, tables, traffic, watch, wrk
 from bench.serving.__main__ import main
 
 Server = Callable[[str], traffic.Target]
@@ -49,6 +49,20 @@ def test_requests_leave_at_their_times_and_all_are_answered(server: Server) -> N
     summary = found.summary()
     assert (summary.sent, summary.ok, summary.num_failed, summary.refused) == (500, 500, 0, 0)
     assert 0 < summary.p50_ms <= summary.p90_ms <= summary.p99_ms <= summary.max_ms
+
+
+@pytest.mark.parametrize("path", ["ok", "chunked"])
+def test_connections_are_kept(path: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[connection.Connection] = []
+
+    def counted(host: str, port: int) -> connection.Connection:
+        made.append(connect(host, port))
+        return made[-1]
+
+    connect = connection.Connection
+    monkeypatch.setattr(connection, "Connection", counted)
+    assert traffic.open_loop(server(path), traffic.constant(200, 0.2)).summary().ok == 40
+    assert len(made) == 4
 
 
 def test_what_a_pause_of_the_server_delays_is_seen_in_all_that_was_due_meanwhile(
