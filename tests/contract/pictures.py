@@ -61,11 +61,11 @@ def source() -> onnx.ModelProto:
         helper.make_node("ReduceMean", ["image", "last_two"], ["colour"], keepdims=0),
         helper.make_node("ReduceSum", ["table", "second"], ["sums"], keepdims=0),
     ]
-    sides = [
+    inputs, outputs = (
         [helper.make_tensor_value_info(each.name, TensorProto.FLOAT, each.shape) for each in side]
         for side in (PICTURES.input, PICTURES.output)
-    ]
-    graph = helper.make_graph(nodes, "pictures", *sides, axes)
+    )
+    graph = helper.make_graph(nodes, "pictures", inputs, outputs, axes)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
