@@ -27,7 +27,8 @@ PLAIN = model.Contract(
 
 def carried(name: str) -> Path | None:
     """The file of ours that is exported as it is, if it is one."""
-    own = Path("castiron/contract/client", *Path(name).parts[1:])
+    parts = ["library" if part == "castiron_client" else part for part in Path(name).parts[1:]]
+    own = Path("castiron/contract/client", *parts)
     return own if own.is_file() else None
 
 

@@ -21,7 +21,7 @@ _CLIENT = ("Client", "InferenceError", "Options", "Reply", "Tensor")
 
 def files(contract: model.Contract) -> dict[str, str]:
     """File name to text."""
-    folder = resources.files(f"castiron.contract.client.{PACKAGE}")
+    folder = resources.files("castiron.contract.client.library")
     found = {f"{PACKAGE}/{name}": folder.joinpath(name).read_text("utf-8") for name in CARRIED}
     return found | {f"{naming.file_name(contract.name)}.py": text(contract)}
 

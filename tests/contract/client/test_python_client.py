@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from castiron.contract import model, steps
-from castiron.contract.client import castiron_client as client
+from castiron.contract.client import library as client
 from castiron.contract.client import python
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import elements
