@@ -30,6 +30,7 @@ class Record:
         self.intended_s = array("d")
         self.took_s = array("d")
         self.statuses = array("H")
+        self.num_connections = 0
         self.num_late = 0
         self.num_waited = 0
         self.most_late_s = 0.0

@@ -155,6 +155,7 @@ class _Sender:
     def _connected(self) -> connection.Connection:
         made = connection.Connection(self._target.host, self._target.port)
         self._poll.register(made.socket, _READ)
+        self.record.num_connections += 1
         return made
 
     def _leave(self, request: int) -> None:

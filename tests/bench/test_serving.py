@@ -26,8 +26,10 @@ def answering() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     program = Path(__file__).with_name("answering.py")
     with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        yield process, int(process.stdout.readline())
-        process.kill()
+        try:
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ def test_requests_leave_at_their_times_and_all_are_answered(server: Server) -> N
     found = traffic.open_loop(server("ok"), traffic.constant(500, 1))
     assert found.intended_s.tolist() == pytest.approx([number / 500 for number in range(500)])
     assert set(found.statuses) == {200}
+    assert found.num_connections == 4, "they are kept"
     assert min(found.took_s) > 0
     summary = found.summary()
     assert (summary.sent, summary.ok, summary.num_failed, summary.refused) == (500, 500, 0, 0)
@@ -91,9 +94,10 @@ def test_refusals_are_told_apart_from_failures(server: Server) -> None:
 
 
 def test_a_connection_that_the_server_closes_is_a_failure_and_is_replaced(server: Server) -> None:
-    summary = traffic.open_loop(server("closing"), traffic.constant(200, 0.5)).summary()
-    assert summary.failed == {"connection closed": 10}
-    assert summary.ok == 90
+    found = traffic.open_loop(server("closing"), traffic.constant(200, 0.5))
+    assert found.summary().failed == {"connection closed": 10}
+    assert found.summary().ok == 90
+    assert 10 <= found.num_connections <= 14, "one is replaced when it is needed"
 
 
 def test_who_is_not_answered_has_timed_out(server: Server) -> None:
@@ -120,7 +124,8 @@ def test_large_bodies_go_out_and_come_back_in_pieces(server: Server, size: int) 
 
 
 def test_answers_in_chunks_are_read_to_their_end(server: Server) -> None:
-    assert traffic.open_loop(server("chunked"), traffic.constant(200, 0.5)).summary().ok == 100
+    found = traffic.open_loop(server("chunked"), traffic.constant(200, 0.5))
+    assert (found.summary().ok, found.num_connections) == (100, 4)
 
 
 def test_arrivals_that_know_nothing_of_each_other_have_the_rate_and_the_spread() -> None:
