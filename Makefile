@@ -5,8 +5,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 RUN := $(BIN)/python
 
-.PHONY: help install check format test demo serve bench behaviour docs realmodels backend fuzz telemetry \
-	clients slow clean
+.PHONY: help install check format test demo serve bench behaviour serving steady chaos docs \
+	realmodels backend fuzz telemetry clients slow clean
 
 help:
 	@echo "make install      create .venv and install everything that is pinned in constraints.txt"
@@ -16,6 +16,9 @@ help:
 	@echo "make serve        the same server, kept running, with a curl to try"
 	@echo "make bench        the numbers of README.md, measured again"
 	@echo "make behaviour what we and other servers do when calls go wrong, one table"
+	@echo "make serving      castiron and other servers under load, beside each other; needs wrk"
+	@echo "make steady       ten minutes of constant load on castiron"
+	@echo "make chaos        workers killed and stopped, slow disk, little memory and CPU, under load"
 	@echo "make docs         check the links of the documentation and the calls it names"
 	@echo "make format       let the formatter have its way"
 	@echo "slow suites: make realmodels, make backend, make fuzz, make clients, make telemetry; make slow runs all of them"
@@ -66,7 +69,7 @@ telemetry: install
 	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends prometheus; }
 	$(RUN) -m pytest -m "" tests/telemetry
 
-slow: realmodels backend fuzz clients telemetry
+slow: realmodels backend fuzz clients telemetry chaos
 
 demo: install
 	$(RUN) -m examples.demo
@@ -79,6 +82,27 @@ bench: install
 
 behaviour: install
 	$(RUN) -m bench.behaviour $(WRITE)
+
+# How often each server has its turn, and which servers do.
+ROUNDS ?= 5
+SERVERS ?= castiron MLServer LitServe BentoML
+
+serving: install
+	command -v wrk || \
+	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends wrk; }
+	$(RUN) -m pytest -n0 -m slow tests/bench/test_serving.py
+	$(RUN) -m bench.serving tables --rounds $(ROUNDS) --only $(SERVERS) $(WRITE)
+
+MINUTES ?= 10
+
+steady: install
+	$(RUN) -m bench.serving steady --minutes $(MINUTES)
+
+# Of all faults together; each also takes the start of a server.
+CHAOS_SECONDS ?= 120
+
+chaos: install
+	$(RUN) -m bench.chaos --seconds $(CHAOS_SECONDS) $(WRITE)
 
 docs: install
 	$(RUN) -m tools.check_docs

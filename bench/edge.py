@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import selectors
 import socket
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -28,6 +26,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from bench import machine, table
+from bench.serving import requests
 from castiron import api
 
 CONNECTIONS = 32
@@ -62,19 +61,7 @@ def served(folder: Path) -> Iterator[tuple[int, int]]:
 
 def request(model: str, size: int, *, is_raw: bool) -> bytes:
     """One infer request as bytes."""
-    item: dict[str, object] = {"name": "x", "datatype": "FP32", "shape": [1, size]}
-    data, more, headers = b"", {}, ""
-    if is_raw:
-        data = struct.pack(f"<{size}f", *range(size))
-        item["parameters"] = {"binary_data_size": len(data)}
-        more = {"parameters": {"binary_data_output": True}}
-    else:
-        item["data"] = list(range(size))
-    head = json.dumps({"inputs": [item], **more}).encode()
-    if is_raw:
-        headers = f"Inference-Header-Content-Length: {len(head)}\r\n"
-    line = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: a\r\n{headers}"
-    return f"{line}Content-Length: {len(head) + len(data)}\r\n\r\n".encode() + head + data
+    return requests.infer(model, (1, size), is_binary=is_raw)
 
 
 class Client:

@@ -336,7 +336,7 @@ def serve(
     from castiron.server import settings as server_settings
     from castiron.server.security import settings as security_settings
 
-    cache = pathlib.Path(cache_dir) if cache_dir is not None else _cache_dir() / "models"
+    cache = pathlib.Path(cache_dir) if cache_dir is not None else cache_folder() / "models"
     budget, limit = cpus.cpu_budget(threads), memory.tightest()
     settings = shares.fitted(settings or server_settings.Settings(), budget, limit)
     shares.tell(settings, budget, limit)
@@ -363,7 +363,8 @@ def _traces(endpoint: str) -> Callable[[tracer.Counts], tracer.Spool]:
     return open_traces
 
 
-def _cache_dir() -> pathlib.Path:
+def cache_folder() -> pathlib.Path:
+    """Where kernels and built models are kept: $CASTIRON_CACHE, else ~/.cache/castiron."""
     import os
     import pathlib
 

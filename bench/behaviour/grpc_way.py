@@ -25,7 +25,9 @@ class Grpc:
     def __init__(self, server: servers.Server) -> None:
         self.server = server
         self.port = server.grpc_port
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
+        # A connection of its own, where channels to one address would otherwise share one.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     def request(self, model: str, rows: ways.Rows) -> Any:

@@ -1,4 +1,4 @@
-"""The models that all servers serve: quick, slow at a known cost, failing on a row, or idle and wide.
+"""The models that all servers serve: quick, slow, failing on a row, idle, of any shape, heavy to load.
 
 Each takes and gives rows, so that a server may merge calls. Peers run the same files with
 onnxruntime; nothing here knows a server.
@@ -6,6 +6,7 @@ onnxruntime; nothing here knows a server.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -15,26 +16,74 @@ from onnx import TensorProto, helper, numpy_helper
 # One layer of the slow chain is a product of these extents for each row, 0.3 billion
 # multiplications; forty of them take a core about a fifth of a second.
 _WIDTH, _LINES = 768, 512
+# So many products of square tables of this extent are the load of the one that takes long: they
+# have no input, so whoever loads it computes them, which takes a core about 1.5 s.
+_TABLE, _PRODUCTS = 1024, 80
+# Weights of the one with many: 16 MB.
+_MANY = 1_000_000
 # What the failing model may be asked for.
 NUM_ROWS = 8
+# How many rows a call of the one of any shape may have.
+MOST_ROWS = 16
 # Datatypes of x and y, and how many values a row of each has.
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, str, tuple[int | str, int | str]]] = {
     "quick": ("FP32", "FP32", (4, 4)),
     "slow": ("FP32", "FP32", (1, 1)),
     "picky": ("INT64", "FP32", (1, 2)),
     "same": ("FP32", "FP32", (150_528, 150_528)),
+    "shapes": ("FP32", "FP32", ("columns", "columns")),
+    "heavy": ("FP32", "FP32", (4, 4)),
+    "wide": ("FP32", "FP32", (4, 1)),
 }
 
 _Value = tuple[str, int, list[str | int]]
 
 
-def save_all(folder: Path) -> dict[str, Path]:
-    """Write every model; its file by its name."""
+def save(folder: Path, kinds: Collection[str]) -> dict[str, Path]:
+    """Write these models; the file of each by its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"quick": _quick(), "slow": _slow(), "picky": _picky(), "same": _same()}
-    for name, model in made.items():
-        onnx.save(model, folder / f"{name}.onnx")
-    return {name: folder / f"{name}.onnx" for name in made}
+    for name in kinds:
+        onnx.save(_MAKERS[name](), folder / f"{name}.onnx")
+    return {name: folder / f"{name}.onnx" for name in kinds}
+
+
+def heavy(seed: int = 0) -> onnx.ModelProto:
+    """y = x + a number that takes long to compute; another for each seed."""
+    table = np.random.default_rng(seed).normal(0, _TABLE**-0.5, (_TABLE, _TABLE))
+    nodes, last = [], "table"
+    for index in range(_PRODUCTS):
+        nodes.append(helper.make_node("MatMul", [last, "table"], [f"p{index}"]))
+        nodes.append(helper.make_node("Tanh", [f"p{index}"], [f"h{index}"]))
+        last = f"h{index}"
+    nodes.append(helper.make_node("ReduceMean", [last], ["mean"], keepdims=0))
+    nodes.append(helper.make_node("Add", ["x", "mean"], ["y"]))
+    kind = int(TensorProto.FLOAT)
+    constants: dict[str, np.ndarray] = {"table": table.astype(np.float32)}
+    return _model(nodes, ("x", kind, ["rows", 4]), ("y", kind, ["rows", 4]), constants)
+
+
+def _wide() -> onnx.ModelProto:
+    """y = the largest of a million products of each row, which reads all weights."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "weights"], ["wide"]),
+        helper.make_node("ReduceMax", ["wide", "inner"], ["y"], keepdims=1),
+    ]
+    constants: dict[str, np.ndarray] = {
+        "weights": np.ones((4, _MANY), np.float32),
+        "inner": np.array([1], np.int64),
+    }
+    kind = int(TensorProto.FLOAT)
+    return _model(nodes, ("x", kind, ["rows", 4]), ("y", kind, ["rows", 1]), constants)
+
+
+def _shapes() -> onnx.ModelProto:
+    """y = x + 1, whatever the extents."""
+    return _model(
+        [helper.make_node("Add", ["x", "one"], ["y"])],
+        ("x", int(TensorProto.FLOAT), ["rows", "columns"]),
+        ("y", int(TensorProto.FLOAT), ["rows", "columns"]),
+        {"one": np.ones(1, np.float32)},
+    )
 
 
 def _quick() -> onnx.ModelProto:
@@ -119,3 +168,10 @@ def _model(
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+_MAKERS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "quick": _quick, "slow": _slow, "picky": _picky, "same": _same,
+    "shapes": _shapes, "heavy": heavy, "wide": _wide,
+}  # fmt: skip
+assert _MAKERS.keys() == COLUMNS.keys()

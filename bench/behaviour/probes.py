@@ -1,7 +1,8 @@
 """The probes: what users of some server complained about, asked of a server in one way.
 
 Each says what is right and why, and gives an Outcome: right, wrong or not offered, with one line of
-evidence. Nothing here knows which server it asks.
+evidence. Nothing here knows which server it asks. What ends or changes a server: ``ending.py``
+and ``loading.py``.
 """
 
 from __future__ import annotations

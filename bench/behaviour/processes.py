@@ -1,4 +1,4 @@
-"""A server as a group of processes: started apart, its CPU time read, ended by process ids."""
+"""A server as a group of processes: started apart, its CPU time and memory read, ended by ids."""
 
 from __future__ import annotations
 
@@ -47,6 +47,28 @@ class Group:
         """The ids of all its processes that are not yet over."""
         return [process for process, _ in self._members()]
 
+    @property
+    def first(self) -> int:
+        """The id of the first process."""
+        return self._leader.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status of the first process, once it has ended; negative for a signal."""
+        return self._leader.poll()
+
+    def cpu_of(self, pid: int) -> float:
+        """CPU time of one of its processes so far, 0 if it is over."""
+        return next((ticks for each, ticks in self._members() if each == pid), 0) * _TICK_S
+
+    def resident_kb(self) -> int:
+        """Resident memory of all its processes now, what they share counted in each."""
+        return sum(_rss_kb(pid) for pid in self.processes())
+
+    def terminate(self) -> None:
+        """Ask the first process to end."""
+        self._leader.terminate()
+
     def stop(self) -> None:
         """Ask the first process to end; whatever is left after a while is killed, one by one."""
         self._members()
@@ -77,6 +99,14 @@ class Group:
         }:
             self._seen |= found
         return [(pid, alive[pid].ticks) for pid in sorted(self._seen)]
+
+
+def _rss_kb(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Rss:"):
+                return int(line.split()[1])
+    return 0
 
 
 class _Process(NamedTuple):

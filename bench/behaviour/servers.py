@@ -2,7 +2,7 @@
 
 A peer's environment is made under ``.cache/peers`` from ``peers/NAME.txt``, which pins it. Models
 are served plain under their name, and as NAME_batched with merging of calls on. What is asked of
-them is ``probes.py``.
+them is ``probes.py``, ``ending.py`` and ``loading.py``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _START_S = 120.0
 # How long a peer that waits for calls to merge is told to wait, and how many it may merge.
 WINDOW_S = 0.05
 MAX_BATCH = 8
+# How long castiron, which can do so, says that it goes before it takes no more calls.
+DRAIN_DELAY_S = 0.5
 # Which models are served how, the same for all.
 SERVED = ("quick", "quick_batched", "slow", "slow_batched", "picky_batched")
 
@@ -44,6 +46,47 @@ class Server:
     grpc_port: int | None = None
     runs: Path | None = None
     """The file in which a peer counts the rows that it computes, one byte for each."""
+    folder: Path = Path()
+
+    @property
+    def url(self) -> str:
+        """Where it speaks HTTP."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def ready_path(self) -> str:
+        """The path that tells whether it is ready."""
+        return _STARTS[self.name][1]
+
+    @property
+    def load_path(self) -> str | None:
+        """The path under which a model's ``load`` and ``unload`` are asked for, if it has such."""
+        return "/v2/repository/models" if self.speaks == "oip" else None
+
+    @property
+    def description_path(self) -> str:
+        """Where it lists its calls."""
+        return "/docs.json" if self.speaks == "bentoml" else "/openapi.json"
+
+    def file_of(self, name: str) -> Path:
+        """The file that a load of the model reads."""
+        if self.name == "castiron":
+            return self.folder / "models" / name / "1" / "model.onnx"
+        return self.folder / "files" / f"{name.removesuffix('_batched')}.onnx"
+
+    def num_computing(self) -> int:
+        """How many processes would compute an answer now."""
+        if self.name != "castiron":
+            return len(self.workers())
+        with urllib.request.urlopen(f"{self.url}{self.ready_path}", timeout=2) as answer:
+            return int(json.load(answer)["workers"]["ready"])
+
+    def workers(self) -> list[int]:
+        """The processes that were started to compute; a peer's have said so."""
+        found = self.group.processes()
+        if self.name == "castiron":
+            return [pid for pid in found if pid != self.group.first] or found
+        return [pid for pid in found if (self.folder / f"computes-{pid}").exists()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +94,15 @@ class Setup:
     """How a server is started, where not as the probes of behaviour want it."""
 
     served: tuple[str, ...] = SERVED
-    """The models; BentoML, whose models are methods of one class, has all in any case."""
+    """The models. BentoML, whose models are methods of one class, has them plain or merged as there."""
+    num_workers: int = 1
+    """The processes that compute, of each server; MLServer's may be told apart."""
     cpu: int | None = None
     """The CPU that all its processes share; none: they may use all."""
     counts_rows: bool = True
     """Whether peers count the rows that they compute, which costs them a write for each run."""
     mlserver_workers: int | None = None
-    """The processes in which MLServer computes; 0: the one that serves; none: its own default."""
+    """The processes in which MLServer computes; 0: the one that serves."""
 
 
 NAMES = ("castiron", "MLServer", "LitServe", "BentoML")
@@ -101,7 +146,7 @@ def peer_python(name: str) -> str:
 
 
 def _castiron(folder: Path, setup: Setup) -> Server:
-    files = models.save_all(folder / "files")
+    files = _files(folder, setup)
     for name in setup.served:
         kind = name.removesuffix("_batched")
         place = folder / "models" / name / "1" / "model.onnx"
@@ -111,11 +156,19 @@ def _castiron(folder: Path, setup: Setup) -> Server:
     command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--threads", "1",
                "--cache-dir", str(folder / "cache")]  # fmt: skip
     http, grpc = processes.free_port(), None
-    command += ["--port", str(http)]
+    command += ["--port", str(http), "--drain-delay-s", str(DRAIN_DELAY_S)]
     if speaks_grpc():
         grpc = processes.free_port()
         command += ["--grpc-port", str(grpc)]
-    return Server("castiron", "oip", _started(command, folder, setup, {}), http, grpc)
+    if setup.num_workers > 1:
+        command += ["--workers", str(setup.num_workers)]
+    group = _started(command, folder, setup, {})
+    return Server("castiron", "oip", group, http, grpc, folder=folder)
+
+
+def _files(folder: Path, setup: Setup) -> dict[str, Path]:
+    kinds = {name.removesuffix("_batched") for name in setup.served}
+    return models.save(folder / "files", kinds)
 
 
 def speaks_grpc() -> bool:
@@ -129,22 +182,23 @@ def _contract(name: str) -> model.Contract:
     """Whether calls merge; and which rows the failing model has, which onnxruntime finds out."""
     kind, _, merged = name.partition("_")
     taken, given, width = models.COLUMNS[kind]
+    most_rows = models.MOST_ROWS if kind == "shapes" else 1
     allowed = (0, models.NUM_ROWS - 1) if kind == "picky" else None
     return model.Contract(
         name=name,
         input=(model.Tensor("x", taken, ("rows", width[0]), range=allowed),),
         output=(model.Tensor("y", given, ("rows", width[1])),),
-        limits=model.Limits(batch_rows=MAX_BATCH if merged else 1),
+        limits=model.Limits(batch_rows=MAX_BATCH if merged else most_rows),
     )
 
 
 def _mlserver(folder: Path, setup: Setup) -> Server:
-    files = models.save_all(folder / "files")
+    files = _files(folder, setup)
     http, grpc = processes.free_port(), processes.free_port()
     settings = {"debug": False, "host": "127.0.0.1", "http_port": http, "grpc_port": grpc,
                 "metrics_endpoint": None}  # fmt: skip
-    if setup.mlserver_workers is not None:
-        settings["parallel_workers"] = setup.mlserver_workers
+    is_apart = setup.mlserver_workers is not None
+    settings["parallel_workers"] = setup.mlserver_workers if is_apart else setup.num_workers
     (folder / "settings.json").write_text(json.dumps(settings))
     for name in setup.served:
         own: dict[str, object] = {
@@ -158,33 +212,34 @@ def _mlserver(folder: Path, setup: Setup) -> Server:
         (folder / name / "model-settings.json").write_text(json.dumps(own))
     command = [str(Path(peer_python("MLServer")).with_name("mlserver")), "start", str(folder)]
     group = _started(command, folder, setup, {"PYTHONPATH": str(_PEERS)})
-    return Server("MLServer", "oip", group, http, grpc, folder / "runs")
+    return Server("MLServer", "oip", group, http, grpc, folder / "runs", folder)
 
 
 def _litserve(folder: Path, setup: Setup) -> Server:
-    models.save_all(folder / "files")
+    _files(folder, setup)
     port = processes.free_port()
     command = [peer_python("LitServe"), str(_PEERS / "litserve_onnx.py"), str(folder / "files"),
-               str(port), str(WINDOW_S), *setup.served]  # fmt: skip
+               str(port), str(WINDOW_S), str(setup.num_workers), *setup.served]  # fmt: skip
     group = _started(command, folder, setup, {})
-    return Server("LitServe", "litserve", group, port, runs=folder / "runs")
+    return Server("LitServe", "litserve", group, port, None, folder / "runs", folder)
 
 
 def _bentoml(folder: Path, setup: Setup) -> Server:
-    models.save_all(folder / "files")
+    _files(folder, setup)
     port = processes.free_port()
     program = Path(peer_python("BentoML")).with_name("bentoml")
     command = [str(program), "serve", "bentoml_onnx:Models", "--host", "127.0.0.1",
                "--port", str(port), "--working-dir", str(_PEERS)]  # fmt: skip
     extra = {
         "BEHAVIOUR_MODELS": str(folder / "files"),
+        "BEHAVIOUR_WORKERS": str(setup.num_workers),
         "BENTOML_HOME": str(folder / "home"),
         "DO_NOT_TRACK": "1",  # it would send statistics to its makers
         "BENTOML_DO_NOT_TRACK": "True",
         "PYTHONPATH": str(_PEERS),
     }
     group = _started(command, folder, setup, extra)
-    return Server("BentoML", "bentoml", group, port, runs=folder / "runs")
+    return Server("BentoML", "bentoml", group, port, None, folder / "runs", folder)
 
 
 def _started(
@@ -200,7 +255,7 @@ def _started(
 
 
 def _wait_ready(server: Server, path: str) -> None:
-    url = f"http://127.0.0.1:{server.http_port}{path}"
+    url = f"{server.url}{path}"
     end = time.monotonic() + _START_S
     while time.monotonic() < end and server.group.is_alive:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2) as answer:

@@ -24,6 +24,7 @@ COMMANDS = (
     "profile",
     "bench",
     "verify",
+    "doctor",
     "admit",
     "models",
     "interpret",

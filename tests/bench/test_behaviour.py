@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.behaviour import __main__ as behaviour
-from bench.behaviour import odd, probes, processes, servers, ways
+from bench.behaviour import ending, loading, odd, probes, processes, servers, steady, ways
 
 STUBBORN = """
 import os, signal, subprocess, sys, time
@@ -34,8 +34,12 @@ def test_a_group_counts_and_ends_all_that_it_started(
     while group.cpu_s() < 0.3 and time.monotonic() < end:
         time.sleep(0.05)
     assert group.cpu_s() >= 0.3
+    assert group.cpu_s() >= sum(group.cpu_of(each) for each in group.processes()) - 0.1
+    assert group.resident_kb() > 2 * 4000  # two interpreters
+    assert group.status is None
     group.stop()
     assert not group.is_alive
+    assert group.status is not None
     end = time.monotonic() + 5  # a process that was killed may take a moment to be gone
     while group.cpu_s() and time.monotonic() < end:
         time.sleep(0.02)
@@ -85,8 +89,67 @@ def test_the_table_tells_right_wrong_and_not_offered(monkeypatch: pytest.MonkeyP
     assert "LitServe: why" in text
 
 
+def test_calls_that_were_due_while_a_server_stood_still_have_waited() -> None:
+    begun_s = time.monotonic()
+
+    def client() -> ways.Answer:
+        if 0.2 < time.monotonic() - begun_s < 0.25:
+            time.sleep(0.4)
+        return ways.Answer("ok", 0.0, [[1.0]])
+
+    with steady.load([client], 0.02) as seen:
+        time.sleep(1.0)
+    late = [call for call in seen.calls if call.took_s > 0.1]
+    assert 10 <= len(late) <= 20, seen.calls  # a call each 20 ms of the 400 that it stood still
+    assert len(seen.calls) >= 40
+    assert 300 < steady.p99_ms(seen.calls) <= steady.longest_ms(seen.calls) < 600
+    assert seen.between(begun_s, begun_s + 0.1) == [
+        c for c in seen.calls if c.due_s < begun_s + 0.1
+    ]
+
+
+def held(sent_s: float, end_s: float, code: str = "200") -> steady.Call:
+    return steady.Call(sent_s, sent_s, end_s - sent_s, code, code == "200")
+
+
+# A worker is killed at 10; a client asks the other one four times a second.
+ANSWERED = [held(at / 4, at / 4 + 0.2) for at in range(36, 88)]
+DOWN = [ending.Look(at / 10, 200 if at < 100 else 503) for at in range(90, 200)]
+UP = [ending.Look(at / 10, 200) for at in range(90, 200)]
+
+
+@pytest.mark.parametrize(
+    "lost, looks, whole_s, verdict, said",
+    [
+        ([held(9.9, 10.1, "closed")], UP, 1.0, "right", "1 lost (1 x closed)"),
+        ([held(9.9, 10.1, "closed"), held(10.8, 11, "500")], DOWN, 1.0, "wrong", "1 of them sent later"),
+        ([held(10.8, 11, "500")], UP, 1.0, "wrong", "also for 1 calls that failed"),
+        ([held(9.9, 39.9, ways.HANG)], UP, 1.0, "wrong", "1 x hang"),
+        ([held(9.9, 10.1, "closed")], UP, None, "wrong", "nothing takes its place"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_died_may_cost_what_it_held_and_no_more(
+    lost: list[steady.Call],
+    looks: list[ending.Look],
+    whole_s: float | None,
+    verdict: str,
+    said: str,
+) -> None:
+    outcome = ending._judged([*ANSWERED, *lost], 10.0, looks, whole_s)
+    assert outcome.verdict == verdict
+    assert said in outcome.evidence
+
+
+def test_memory_may_grow_by_a_twentieth() -> None:
+    assert loading._growth([1000, 1010, 1049], 100, "call").verdict == probes.RIGHT
+    outcome = loading._growth([1000, 1030, 1060], 30, "call")
+    assert outcome.verdict == probes.WRONG
+    assert "+2.00 kB a call" in outcome.evidence
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_castiron_is_right_on_every_probe() -> None:
     found = behaviour.outcomes("castiron")
-    assert len(found) == 2 * len(probes.PROBES)
+    assert len(found) == 2 * len(behaviour.TITLES)
     assert {key: each for key, each in found.items() if each.verdict != probes.RIGHT} == {}

@@ -36,6 +36,6 @@ def test_publishing_without_markers_is_an_error(tmp_path: Path) -> None:
 
 def test_the_readme_has_a_place_for_every_script() -> None:
     readme = (Path(table.__file__).parent.parent / "README.md").read_text()
-    for name in ("latency", "start", "memory"):
+    for name in ("latency", "start", "memory", "behaviour", "serving", "edge"):
         assert f"<!-- bench:{name} -->" in readme
         assert f"<!-- /bench:{name} -->" in readme

@@ -1,7 +1,7 @@
 """``castiron serve`` over models that give back what they get, for the generated clients.
 
 One model holds an Identity for every numeric datatype, so that one build serves all; strings have
-a model of their own, since they are interpreted.
+a model of their own, since they are interpreted. Those of ``pictures.py`` answer predict.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from castiron.contract import derive, model
+from castiron.contract import derive, document, model
 from castiron.tensor import dtype as dtypes
 from castiron.tensor.signature import Signature, TensorSpec
+from tests.contract import pictures
 
 STRINGS = (dtypes.STRING,)
 NUMBERS = tuple(dtype for dtype in dtypes.ALL if dtype is not dtypes.STRING)
@@ -56,9 +57,11 @@ def source(kinds: Sequence[dtypes.DType]) -> onnx.ModelProto:
 def serving(folder: Path) -> Iterator[str]:
     """A server over MODELS; its address."""
     for name, kinds in MODELS.items():
-        path = folder / "models" / name / "1" / "model.onnx"
-        path.parent.mkdir(parents=True)
-        onnx.save(source(kinds), path)
+        onnx.save(source(kinds), _place(folder, name))
+    for each in (pictures.PICTURES, pictures.THUMBS):
+        path = _place(folder, each.name)
+        onnx.save(pictures.source(), path)
+        path.with_name("contract.toml").write_text(document.text(each))
     command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--port", "0",
                "--cache-dir", str(folder / "cache"), "--strict-readiness"]  # fmt: skip
     with (folder / "log").open("wb") as log:
@@ -74,6 +77,12 @@ def serving(folder: Path) -> Iterator[str]:
         process.terminate()
         process.wait(30)
         process.stdout.close()
+
+
+def _place(folder: Path, name: str) -> Path:
+    path = folder / "models" / name / "1" / "model.onnx"
+    path.parent.mkdir(parents=True)
+    return path
 
 
 def _wait_ready(address: str, log: Path) -> None:

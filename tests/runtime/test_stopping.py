@@ -22,7 +22,7 @@ Ended = list[tuple[dict[str, Any] | None, Exception | None]]
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[castiron.Instance]:
     """A fifth of a second of a core for each row, over eighty steps and more."""
     folder = tmp_path_factory.mktemp("slow")
-    castiron.build(models.save_all(folder)["slow"], out=folder / "slow.cast")
+    castiron.build(models.save(folder, ["slow"])["slow"], out=folder / "slow.cast")
     instance = castiron.load(folder / "slow.cast", threads=1)
     yield instance
     instance.close()

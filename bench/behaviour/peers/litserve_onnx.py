@@ -1,6 +1,6 @@
 """LitServe: one API for each model; its check of requests by pydantic types is used.
 
-python litserve_onnx.py MODELS_DIR PORT BATCH_WINDOW_S NAME...
+python litserve_onnx.py MODELS_DIR PORT BATCH_WINDOW_S NUM_WORKERS NAME...
 
 A NAME that ends with _batched is that of the same file with merging of calls on.
 
@@ -59,11 +59,14 @@ def api(file: Path, path: str, max_batch: int, window_s: float) -> OnnxApi:
 if __name__ == "__main__":
     _folder, _port, _window_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     _apis = []
-    for _name in sys.argv[4:]:
+    for _name in sys.argv[5:]:
         _file = _folder / f"{_name.removesuffix('_batched')}.onnx"
         _merging = (MAX_BATCH, _window_s) if _name.endswith("_batched") else (1, 0.0)
         _apis.append(api(_file, f"/{_name}", *_merging))
-    _server = litserve.LitServer(_apis, accelerator="cpu", devices=1, workers_per_device=1)
+    _num_workers = int(sys.argv[4])
+    _server = litserve.LitServer(
+        _apis, accelerator="cpu", devices=1, workers_per_device=_num_workers
+    )
     _server.run(
         host="127.0.0.1", port=_port, num_api_servers=1, generate_client_file=False,
         log_level="warning",

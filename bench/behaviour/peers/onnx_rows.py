@@ -1,6 +1,7 @@
 """What computes inside each peer: onnxruntime on one thread, rows in, rows out.
 
-Each row is counted by one byte at the end of the file that BEHAVIOUR_RUNS names, if it names one.
+Each row is counted by one byte at the end of the file that BEHAVIOUR_RUNS names, if it names one;
+beside that file each process that computes leaves one of its name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ class OnnxRows:
     def __init__(self, path: Path) -> None:
         counted = os.environ.get("BEHAVIOUR_RUNS")
         self._counted = None if counted is None else Path(counted)
+        if self._counted is not None:
+            self._counted.with_name(f"computes-{os.getpid()}").touch()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4

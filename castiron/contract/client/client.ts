@@ -1,107 +1,48 @@
 // Asks a server of the Open Inference Protocol, version 2, over HTTP with `fetch`.
-// The typed class of one model is written beside this file; `json.ts` and `tensor.ts` hold the
-// forms of values.
+// The typed class of one model is written beside this file; `messages.ts`, `tensor.ts`, `stream.ts`
+// and `application.ts` hold the forms of what travels, `call.ts` one call, `errors.ts` failures.
 
-import { type Json, isList, isRecord, parse, stringify } from "./json.js";
+import { type Values, bodyOfValues } from "./application.js";
+import { type Answer, Call, type CallOptions, type ClientOptions, type Sent } from "./call.js";
+import { ProtocolError, refusal } from "./errors.js";
+import type { Json } from "./json.js";
 import {
-  type AnyTensor,
-  type Tensor,
-  fromBytes,
-  fromJson,
-  isDatatype,
-  toBytes,
-  toJson,
-} from "./tensor.js";
+  type Fields,
+  type Inputs,
+  JSON_LENGTH,
+  type Outcome,
+  type Reply,
+  type Request,
+  type TensorSpec,
+  decoded,
+  list,
+  microseconds,
+  outcome,
+  output,
+  parted,
+  pieces,
+  rawSize,
+  record,
+  reply,
+  request,
+  spec,
+  string,
+} from "./messages.js";
+import { ByteReader, Span, bodyOf, concatenated } from "./stream.js";
+import type { AnyTensor } from "./tensor.js";
 
-/** Any failure of a call. */
-export class InferenceError extends Error {
-  override readonly name: string = "InferenceError";
-}
-
-/** The server could not be reached, or the connection broke. */
-export class ConnectionError extends InferenceError {
-  override readonly name = "ConnectionError";
-}
-
-/** No answer in the time allowed, as this client or the server saw it. */
-export class TimeoutError extends InferenceError {
-  override readonly name = "TimeoutError";
-}
-
-/** The caller's signal ended the call. */
-export class AbortedError extends InferenceError {
-  override readonly name = "AbortedError";
-}
-
-/** The answer is not what the protocol, or the model's contract, says. */
-export class ProtocolError extends InferenceError {
-  override readonly name = "ProtocolError";
-}
-
-/** The server refused: `status` is the code of HTTP. */
-export class ServerError extends InferenceError {
-  override readonly name: string = "ServerError";
-
-  constructor(
-    readonly status: number,
-    message: string,
-  ) {
-    super(message);
-  }
-
-  /** The place of the fault, such as `inputs[0].shape`; empty when the server names none. */
-  get path(): string {
-    return /^([\w.[\]-]+): /.exec(this.message)?.[1] ?? "";
-  }
-}
-
-/** The request itself is wrong; another try would be refused as well. */
-export class RequestError extends ServerError {
-  override readonly name: string = "RequestError";
-}
-
-/** No such model or version. */
-export class NotFoundError extends RequestError {
-  override readonly name = "NotFoundError";
-}
-
-/** The server wants a token, or the one that was sent does not allow this call. */
-export class DeniedError extends RequestError {
-  override readonly name = "DeniedError";
-}
-
-/** The server is busy or not ready; try again after `retryAfterMs`. */
-export class UnavailableError extends ServerError {
-  override readonly name = "UnavailableError";
-
-  constructor(
-    status: number,
-    message: string,
-    /** When to try again; undefined when that would not help. */
-    readonly retryAfterMs: number | undefined,
-    /** Why, as one word for programs; empty when the server gives none. */
-    readonly reason: string,
-  ) {
-    super(status, message);
-  }
-}
-
-export interface ClientOptions {
-  /** How long a call may take, unless it says otherwise. Default: 30 seconds. */
-  readonly timeoutMs?: number;
-  /** Sent with every call. */
-  readonly headers?: Readonly<Record<string, string>>;
-  /** Instead of the global `fetch`. */
-  readonly fetch?: typeof fetch;
-}
-
-export interface CallOptions {
-  readonly timeoutMs?: number;
-  /** Ends the call, also on the server. */
-  readonly signal?: AbortSignal;
-  /** A version's number; absent: the highest one that is ready. */
-  readonly version?: string;
-}
+export type { CallOptions, ClientOptions } from "./call.js";
+export * from "./errors.js";
+export {
+  type Fields,
+  type Input,
+  type Inputs,
+  type Outcome,
+  type Reply,
+  type TensorSpec,
+  mapped,
+  promised,
+} from "./messages.js";
 
 export interface InferOptions extends CallOptions {
   /** Given back in the reply. */
@@ -112,22 +53,6 @@ export interface InferOptions extends CallOptions {
   readonly parameters?: Readonly<Record<string, Json>>;
 }
 
-export interface Reply {
-  readonly model: string;
-  readonly version: string;
-  readonly id: string;
-  /** The SHA-256 of the executable that answered. */
-  readonly digest: string;
-  readonly outputs: ReadonlyMap<string, AnyTensor>;
-}
-
-export interface TensorSpec {
-  readonly name: string;
-  readonly datatype: string;
-  /** -1 where the caller chooses. */
-  readonly shape: readonly number[];
-}
-
 export interface ModelMetadata {
   readonly name: string;
   readonly versions: readonly string[];
@@ -135,13 +60,21 @@ export interface ModelMetadata {
   readonly outputs: readonly TensorSpec[];
 }
 
-interface Answer {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly body: Uint8Array;
+/** An output whose bytes are read as they come. */
+export interface StreamedOutput extends TensorSpec {
+  readonly byteLength: number;
+  /** Raw bytes, to be read before the next output is asked for; what is not read is dropped. */
+  readonly chunks: AsyncGenerator<Uint8Array, void>;
+  /** All of it, instead of `chunks`. */
+  readonly tensor: () => Promise<AnyTensor>;
 }
 
-const JSON_LENGTH = "inference-header-content-length";
+/** One answer of a batch. */
+export interface Numbered<T> {
+  /** Which request it belongs to. */
+  readonly index: number;
+  readonly outcome: Outcome<T>;
+}
 
 export class Client {
   private readonly root: string;
@@ -167,7 +100,7 @@ export class Client {
   /** What the server says about a model. */
   async metadata(model: string, options: CallOptions = {}): Promise<ModelMetadata> {
     const answer = await this.ask(modelPath(model, options.version), { method: "GET" }, options);
-    const found = succeeded(answer);
+    const found = decoded(succeeded(answer).body);
     return {
       name: string(found["name"]),
       versions: list(found["versions"]).map(string),
@@ -179,50 +112,126 @@ export class Client {
   /** Run a model. `wanted` names the outputs to send; none: all of them. */
   async infer(
     model: string,
-    inputs: Readonly<Record<string, Tensor>>,
+    inputs: Inputs,
     wanted: readonly string[] = [],
     options: InferOptions = {},
   ): Promise<Reply> {
-    const timeoutMs = this.timeoutOf(options);
-    const { head, raw } = request(inputs, wanted, options, timeoutMs);
-    const headers: Record<string, string> = { "content-type": "application/json" };
-    if (options.form !== "json") {
-      headers["content-type"] = "application/octet-stream";
-      headers[JSON_LENGTH] = String(head.byteLength);
-    }
-    const path = `${modelPath(model, options.version)}/infer`;
-    const init = { method: "POST", headers, body: joined([head, ...raw]) };
-    return reply(await this.ask(path, init, options));
+    const { path, sent } = this.inference(model, inputs, wanted, options);
+    const answer = succeeded(await this.ask(path, sent, options));
+    const { head, raw } = parted(answer.headers, answer.body);
+    return reply(head, raw, digestOf(answer.headers)).reply;
+  }
+
+  /** Run a model, and read one output after the other while they come. */
+  async *inferStream(
+    model: string,
+    inputs: Inputs,
+    wanted: readonly string[] = [],
+    options: InferOptions = {},
+  ): AsyncGenerator<StreamedOutput, void> {
+    const { path, sent } = this.inference(model, inputs, wanted, { ...options, form: "binary" });
+    yield* this.streamed(path, sent, options, outputsOf);
+  }
+
+  /** Run a model on each of many requests, in one call. Each has its own outcome, in order. */
+  async batch(
+    model: string,
+    requests: readonly Inputs[],
+    wanted: readonly string[] = [],
+    options: InferOptions = {},
+  ): Promise<readonly Outcome<Reply>[]> {
+    const { path, sent } = this.many(model, requests, wanted, options);
+    const answer = succeeded(await this.ask(path, sent, options));
+    const { head, raw } = parted(answer.headers, answer.body);
+    let rest = raw;
+    return list(head["responses"]).map((item) => {
+      const found = outcome(record(item), rest);
+      rest = found.rest;
+      return found.outcome;
+    });
+  }
+
+  /** The same; each outcome is given as soon as it has come, in any order. */
+  async *batchStream(
+    model: string,
+    requests: readonly Inputs[],
+    wanted: readonly string[] = [],
+    options: InferOptions = {},
+  ): AsyncGenerator<Numbered<Reply>, void> {
+    const { path, sent } = this.many(model, requests, wanted, options);
+    const headers = { ...sent.headers, accept: "multipart/mixed" };
+    yield* this.streamed(path, { ...sent, headers }, options, partsOf);
+  }
+
+  /** Ask with an application's values; images are bytes. The answer's values by name. */
+  async predict(model: string, values: Values, options: CallOptions = {}): Promise<Fields> {
+    const { body, headers } = bodyOfValues(values);
+    const timeout = String(microseconds(this.timeoutOf(options)));
+    const sent = { method: "POST", headers: { ...headers, timeout }, body };
+    const path = `${modelPath(model, options.version)}/predict`;
+    return decoded(succeeded(await this.ask(path, sent, options)).body);
   }
 
   private timeoutOf(options: CallOptions): number {
     return options.timeoutMs ?? this.options.timeoutMs ?? 30_000;
   }
 
-  private async ask(path: string, init: RequestInit, options: CallOptions): Promise<Answer> {
-    const stop = new AbortController();
+  private inference(
+    model: string,
+    inputs: Inputs,
+    wanted: readonly string[],
+    options: InferOptions,
+  ): { readonly path: string; readonly sent: Sent } {
+    const made = request(inputs, wanted, this.formOf(options));
+    return { path: `${modelPath(model, options.version)}/infer`, sent: sentOf(made, options) };
+  }
+
+  private many(
+    model: string,
+    requests: readonly Inputs[],
+    wanted: readonly string[],
+    options: InferOptions,
+  ): { readonly path: string; readonly sent: Sent } {
+    const made = requests.map((inputs) => request(inputs, wanted, this.formOf(options)));
+    const text = `{"requests":[${made.map((each) => each.text).join(",")}]}`;
+    const whole = { text, raw: made.flatMap((each) => each.raw) };
+    return { path: `${modelPath(model, options.version)}/batch`, sent: sentOf(whole, options) };
+  }
+
+  private formOf(options: InferOptions): Parameters<typeof request>[2] {
+    const { id, parameters } = options;
     const timeoutMs = this.timeoutOf(options);
-    let isLate = false;
-    const timer = setTimeout(() => {
-      isLate = true;
-      stop.abort();
-    }, timeoutMs);
-    const onAbort = (): void => stop.abort();
-    options.signal?.addEventListener("abort", onAbort);
-    if (options.signal?.aborted) stop.abort();
+    return { isBinary: options.form !== "json", timeoutMs, id, parameters };
+  }
+
+  private async ask(path: string, sent: Sent, options: CallOptions): Promise<Answer> {
+    const call = new Call(this.root, this.options, this.timeoutOf(options), options.signal);
     try {
-      const send = this.options.fetch ?? fetch;
-      const headers = { ...this.options.headers, ...(init.headers as Record<string, string>) };
-      const response = await send(this.root + path, { ...init, headers, signal: stop.signal });
-      const body = new Uint8Array(await response.arrayBuffer());
+      const response = await call.send(path, sent);
+      const body = new Uint8Array(await call.guard(response.arrayBuffer()));
       return { status: response.status, headers: response.headers, body };
-    } catch (cause) {
-      if (isLate) throw new TimeoutError(`no answer within ${timeoutMs} ms`, { cause });
-      if (options.signal?.aborted) throw new AbortedError("the call was ended", { cause });
-      throw new ConnectionError(`${this.root}: ${described(cause)}`, { cause });
     } finally {
-      clearTimeout(timer);
-      options.signal?.removeEventListener("abort", onAbort);
+      call.end();
+    }
+  }
+
+  /** What `read` finds in an answer while it comes; the call ends when nobody wants more. */
+  private async *streamed<T>(
+    path: string,
+    sent: Sent,
+    options: CallOptions,
+    read: (headers: Headers, reader: ByteReader) => AsyncGenerator<T, void>,
+  ): AsyncGenerator<T, void> {
+    const call = new Call(this.root, this.options, this.timeoutOf(options), options.signal);
+    try {
+      const response = await call.send(path, sent);
+      if (response.status !== 200 || response.body === null) {
+        const body = new Uint8Array(await call.guard(response.arrayBuffer()));
+        throw refusal(response.status, response.headers, body);
+      }
+      yield* read(response.headers, new ByteReader(call.read(response.body)));
+    } finally {
+      call.abort();
     }
   }
 }
@@ -232,153 +241,71 @@ function modelPath(model: string, version: string | undefined): string {
   return version === undefined ? path : `${path}/versions/${encodeURIComponent(version)}`;
 }
 
-function described(cause: unknown): string {
-  if (!(cause instanceof Error)) return String(cause);
-  return cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message}` : cause.message;
-}
-
-function request(
-  inputs: Readonly<Record<string, Tensor>>,
-  wanted: readonly string[],
-  options: InferOptions,
-  timeoutMs: number,
-): { readonly head: Uint8Array; readonly raw: readonly Uint8Array[] } {
-  const isBinary = options.form !== "json";
-  const raw: Uint8Array[] = [];
-  const listed = Object.entries(inputs).map(([name, given]) => {
-    const head = { name, datatype: given.datatype, shape: given.shape };
-    if (!isBinary) return stringify(head).replace(/\}$/, () => `,"data":${toJson(given)}}`);
-    const bytes = toBytes(given);
-    raw.push(bytes);
-    return stringify({ ...head, parameters: { binary_data_size: bytes.byteLength } });
-  });
-  const parameters = {
-    timeout: Math.max(1, Math.round(timeoutMs * 1000)), // microseconds
-    binary_data_output: isBinary,
-    ...options.parameters,
-  };
-  const members = [`"inputs":[${listed.join(",")}]`, `"parameters":${stringify(parameters)}`];
-  if (wanted.length > 0) members.push(`"outputs":${stringify(wanted.map((name) => ({ name })))}`);
-  if (options.id !== undefined) members.push(`"id":${stringify(options.id)}`);
-  return { head: new TextEncoder().encode(`{${members.join(",")}}`), raw };
-}
-
-function joined(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const total = parts.reduce((sum, part) => sum + part.byteLength, 0);
-  const bytes = new Uint8Array(total);
-  let place = 0;
-  for (const part of parts) {
-    bytes.set(part, place);
-    place += part.byteLength;
+/** As one piece, or by pieces where a tensor is one that comes by pieces. */
+function sentOf({ text, raw }: Request, options: InferOptions): Sent {
+  const head = new TextEncoder().encode(text);
+  const headers: Record<string, string> = { "content-type": "application/json" };
+  if (options.form !== "json") {
+    headers["content-type"] = "application/octet-stream";
+    headers[JSON_LENGTH] = String(head.byteLength);
   }
-  return bytes;
-}
-
-function succeeded(answer: Answer): { readonly [key: string]: Json } {
-  if (answer.status !== 200) throw refusal(answer);
-  const length = answer.headers.get(JSON_LENGTH);
-  const head = length === null ? answer.body : answer.body.subarray(0, Number(length));
-  return record(decoded(head));
-}
-
-function decoded(bytes: Uint8Array): Json {
-  try {
-    return parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-  } catch (cause) {
-    throw new ProtocolError("expected JSON", { cause });
+  const held = raw.filter((each): each is Uint8Array => each instanceof Uint8Array);
+  if (held.length === raw.length) {
+    return { method: "POST", headers, body: concatenated([head, ...held]) };
   }
+  return { method: "POST", headers, body: bodyOf(pieces(head, raw)), duplex: "half" };
 }
 
-function refusal(answer: Answer): InferenceError {
-  const text = new TextDecoder().decode(answer.body);
-  let message = text.slice(0, 200);
-  try {
-    const found = parse(text);
-    if (isRecord(found) && typeof found["error"] === "string") message = found["error"];
-  } catch {
-    // Whatever stands between us and the server answered in its own words.
-  }
-  const { status } = answer;
-  if (status === 504 || status === 408) return new TimeoutError(message);
-  if (status === 401 || status === 403) return new DeniedError(status, message);
-  if (status === 404) return new NotFoundError(status, message);
-  if (status === 429 || status === 503) {
-    const seconds = Number(answer.headers.get("retry-after") ?? NaN);
-    const reason = answer.headers.get("x-refusal-reason") ?? "";
-    return new UnavailableError(status, message, seconds >= 0 ? seconds * 1000 : undefined, reason);
-  }
-  return status >= 500 ? new ServerError(status, message) : new RequestError(status, message);
+function succeeded(answer: Answer): Answer {
+  if (answer.status === 200) return answer;
+  throw refusal(answer.status, answer.headers, answer.body);
 }
 
-function reply(answer: Answer): Reply {
-  const head = succeeded(answer);
-  const length = answer.headers.get(JSON_LENGTH);
-  let raw = length === null ? new Uint8Array(0) : answer.body.subarray(Number(length));
-  const outputs = new Map<string, AnyTensor>();
+function digestOf(headers: Headers): string {
+  return headers.get("x-model-version") ?? "";
+}
+
+async function* outputsOf(
+  headers: Headers,
+  reader: ByteReader,
+): AsyncGenerator<StreamedOutput, void> {
+  const length = Number(headers.get(JSON_LENGTH) ?? NaN);
+  if (!(length > 0)) throw new ProtocolError("expected binary tensors");
+  const head = decoded(await reader.exactly(length));
   for (const item of list(head["outputs"]).map(record)) {
-    const parameters = item["parameters"];
-    const size = isRecord(parameters) ? parameters["binary_data_size"] : undefined;
-    const count = typeof size === "number" ? size : 0;
-    if (count > raw.byteLength) throw new ProtocolError("binary tensors are cut off");
-    outputs.set(string(item["name"]), output(item, size === undefined ? null : raw.subarray(0, count)));
-    raw = raw.subarray(count);
-  }
-  return {
-    model: string(head["model_name"]),
-    version: string(head["model_version"]),
-    id: typeof head["id"] === "string" ? head["id"] : "",
-    digest: answer.headers.get("x-model-version") ?? "",
-    outputs,
-  };
-}
-
-function output(item: { readonly [key: string]: Json }, raw: Uint8Array | null): AnyTensor {
-  const { name, datatype, shape } = spec(item);
-  if (!isDatatype(datatype)) throw new ProtocolError(`unknown datatype ${datatype}`);
-  try {
-    if (raw !== null) return fromBytes(datatype, shape, raw);
-    return fromJson(datatype, shape, list(item["data"]));
-  } catch (cause) {
-    if (cause instanceof RangeError) throw new ProtocolError(`output ${name}: ${cause.message}`);
-    throw cause;
+    const byteLength = rawSize(item);
+    if (byteLength === undefined) throw new ProtocolError("expected a binary tensor");
+    const span = new Span(reader, byteLength);
+    const tensor = async (): Promise<AnyTensor> => output(item, await span.all());
+    yield { ...spec(item), byteLength, chunks: span.chunks(), tensor };
+    await span.drop();
   }
 }
 
-/** An output that a model's contract promises. */
-export function promised<D extends AnyTensor["datatype"]>(
-  answer: Reply,
-  name: string,
-  datatype: D,
-): Tensor<D> {
-  const found = answer.outputs.get(name);
-  if (found?.datatype !== datatype) {
-    throw new ProtocolError(
-      `output ${name}: expected ${datatype}, found ${found?.datatype ?? "nothing"}`,
-    );
+async function* partsOf(
+  headers: Headers,
+  reader: ByteReader,
+): AsyncGenerator<Numbered<Reply>, void> {
+  const boundary = /boundary=([\w-]+)/.exec(headers.get("content-type") ?? "")?.[1];
+  if (boundary === undefined) throw new ProtocolError("expected multipart/mixed");
+  for (;;) {
+    const line = await reader.line();
+    if (line === `--${boundary}--`) return;
+    if (line === "") continue;
+    if (line !== `--${boundary}`) throw new ProtocolError("expected the beginning of a part");
+    const fields = await fieldsOf(reader);
+    const body = await reader.exactly(Number(fields.get("content-length") ?? 0));
+    const { head, raw } = parted({ get: (name) => fields.get(name) ?? null }, body);
+    yield { index: Number(fields.get("x-request-index")), outcome: outcome(head, raw).outcome };
   }
-  return found as unknown as Tensor<D>;
 }
 
-function spec(item: Json): TensorSpec {
-  const found = record(item);
-  return {
-    name: string(found["name"]),
-    datatype: string(found["datatype"]),
-    shape: list(found["shape"]).map(Number),
-  };
-}
-
-function list(value: Json | undefined): readonly Json[] {
-  if (!isList(value)) throw new ProtocolError("expected a list");
-  return value;
-}
-
-function record(value: Json | undefined): { readonly [key: string]: Json } {
-  if (!isRecord(value)) throw new ProtocolError("expected an object");
-  return value;
-}
-
-function string(value: Json | undefined): string {
-  if (typeof value !== "string") throw new ProtocolError("expected text");
-  return value;
+/** The lines before the content of a part, names in lower case. */
+async function fieldsOf(reader: ByteReader): Promise<ReadonlyMap<string, string>> {
+  const found = new Map<string, string>();
+  for (let line = await reader.line(); line !== ""; line = await reader.line()) {
+    const colon = line.indexOf(":");
+    found.set(line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim());
+  }
+  return found;
 }

@@ -1,4 +1,7 @@
-"""The Python client of a model: one typed class, and the module that it stands on."""
+"""The Python client of a model: one typed class, and the package that it stands on.
+
+What the class says about an application's values is ``python_values.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +9,47 @@ from collections.abc import Sequence
 from importlib import resources
 
 from castiron.contract import model
-from castiron.contract.client import naming
+from castiron.contract.client import naming, python_values
 
-CARRIED = "castiron_client.py"
+PACKAGE = "castiron_client"
+CARRIED = (
+    "__init__.py", "application.py", "client.py", "connection.py", "errors.py", "messages.py",
+    "tensor.py",
+)  # fmt: skip
+_CLIENT = ("Client", "InferenceError", "Options", "Reply", "Tensor")
 
 
 def files(contract: model.Contract) -> dict[str, str]:
     """File name to text."""
-    carried = resources.files("castiron.contract.client").joinpath(CARRIED)
-    return {
-        CARRIED: carried.read_text("utf-8"),
-        f"{naming.file_name(contract.name)}.py": text(contract),
-    }
+    folder = resources.files("castiron.contract.client.library")
+    found = {f"{PACKAGE}/{name}": folder.joinpath(name).read_text("utf-8") for name in CARRIED}
+    return found | {f"{naming.file_name(contract.name)}.py": text(contract)}
 
 
 def text(contract: model.Contract) -> str:
     """The typed class of one model."""
+    named = python_values.imports(contract)
+    client = sorted({*_CLIENT, *named["castiron_client"]})
     return _FILE.format(
         title=ascii(contract.name)[1:-1].replace("\\'", "'").replace('"', "'"),
         name=naming.class_name(contract.name),
         quoted=_quoted(contract.name),
+        abstract=", ".join(sorted({*named["collections.abc"], "Sequence"})),
+        typing=", ".join(sorted({*named["typing"], "TypedDict"})),
+        client="\n".join(f"    {name}," for name in client),
         inputs=_members(contract.input),
         outputs=_members(contract.output),
+        types=python_values.types(contract),
         specs=_specs(contract),
         sent="\n".join(_sent(tensor) for tensor in contract.input),
         read="\n".join(_read(tensor) for tensor in contract.output),
         timeout_s=f"{contract.timeout.default_ms / 1000!r}",
+        predict=python_values.method(contract),
+        given="inputs" if contract.input else "_inputs",
     )
 
 
-def _quoted(value: str) -> str:
-    """As a literal in double quotes, in ASCII."""
-    inner = ascii(value)[1:-1].replace("\\'", "'")
-    return '"' + inner.replace('"', '\\"') + '"'
+_quoted = python_values.quoted
 
 
 def _members(tensors: Sequence[model.Tensor]) -> str:
@@ -59,12 +70,12 @@ def _specs(contract: model.Contract) -> str:
 
 def _sent(tensor: model.Tensor) -> str:
     name = _quoted(tensor.name)
-    return f"            {name}: inputs[{name}],"
+    return f"        {name}: inputs[{name}],"
 
 
 def _read(tensor: model.Tensor) -> str:
     name = _quoted(tensor.name)
-    return f'            {name}: reply.promised({name}, "{tensor.datatype}"),'
+    return f'        {name}: reply.promised({name}, "{tensor.datatype}"),'
 
 
 _FILE = '''\
@@ -72,9 +83,12 @@ _FILE = '''\
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import {abstract}
+from typing import {typing}
 
-from castiron_client import Client, Options, Tensor
+from castiron_client import (
+{client}
+)
 
 Inputs = TypedDict(
     "Inputs",
@@ -88,7 +102,7 @@ Outputs = TypedDict(
 {outputs}
     }},
 )
-
+{types}
 # Datatype and shape of each tensor; -1 where it is open.
 {specs}
 
@@ -108,11 +122,25 @@ class {name}:
 
     def infer(self, inputs: Inputs, options: Options | None = None) -> Outputs:
         """Run the model. Raises what castiron_client.InferenceError says."""
-        given = {{
+        return _outputs(self.client.infer(MODEL, _inputs(inputs), list(OUTPUTS), options))
+
+    def batch(
+        self, requests: Sequence[Inputs], options: Options | None = None
+    ) -> list[Outputs | InferenceError]:
+        """Run the model on each of many requests, in one call. Each has its own outcome."""
+        given = [_inputs(each) for each in requests]
+        found = self.client.batch(MODEL, given, list(OUTPUTS), options)
+        return [each if isinstance(each, InferenceError) else _outputs(each) for each in found]
+{predict}
+
+def _inputs({given}: Inputs) -> dict[str, Tensor]:
+    return {{
 {sent}
-        }}
-        reply = self.client.infer(MODEL, given, list(OUTPUTS), options)
-        return {{
+    }}
+
+
+def _outputs(reply: Reply) -> Outputs:
+    return {{
 {read}
-        }}
+    }}
 '''

@@ -92,6 +92,11 @@ export function isDatatype(name: string): name is Datatype {
   return name === "BYTES" || Object.hasOwn(KINDS, name);
 }
 
+/** How many bytes an element takes; undefined for BYTES, of which each has its own length. */
+export function widthOf(datatype: Datatype): number | undefined {
+  return datatype === "BYTES" ? undefined : KINDS[datatype].bytes;
+}
+
 /** How many elements a shape has. */
 export function sizeOf(shape: readonly number[]): number {
   return shape.reduce((product, dim) => product * dim, 1);

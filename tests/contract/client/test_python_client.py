@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import re
 import socket
 import struct
 import subprocess
@@ -18,11 +19,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from castiron.contract.client import castiron_client as client
+from castiron.contract import model, steps
+from castiron.contract.client import library as client
 from castiron.contract.client import python
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import elements
-from tests.contract import live
+from tests.contract import live, pictures
 
 pytestmark = pytest.mark.xdist_group("clients")
 Tensor = client.Tensor
@@ -116,23 +118,122 @@ def test_strings_hold_any_bytes(server: client.Client) -> None:
     assert raised.value.path == "outputs.y_bytes"
 
 
-def test_the_generated_class_is_typed_and_works(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in python.files(live.contract("strings")).items():
-        (tmp_path / name).write_text(text)
+def written(folder: Path, *contracts: model.Contract) -> None:
+    """The clients of all contracts as files, which are typed to the last."""
+    for contract in contracts:
+        for name, text in python.files(contract).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
+    found = typed(folder, "castiron_client", *(f"{each.name}.py" for each in contracts))
+    assert found.returncode == 0, found.stdout
+
+
+def typed(folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    """What the checker of types says."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir",
-               str(tmp_path / "types"), "strings.py"]  # fmt: skip
-    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout
+               str(folder / "types"), *names]  # fmt: skip
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Imports generated modules, and forgets them."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "strings", raising=False)
-    module: Any = importlib.import_module("strings")
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_the_generated_class_is_typed_and_works(address: str, tmp_path: Path, modules: Any) -> None:
+    written(tmp_path, live.contract("strings"))
+    module = modules("strings")
     made = module.Strings(address)
     assert made.is_ready()
     tensor = module.Tensor.of("BYTES", (1, 1), ["hello"])
     assert made.infer({"x_bytes": tensor})["y_bytes"] == tensor
+    many = [{"x_bytes": module.Tensor.of("BYTES", (1, 1), [text])} for text in ("a", "\xe9", "")]
+    assert [each["y_bytes"] for each in made.batch(many)] == [each["x_bytes"] for each in many]
     made.client.close()
+
+
+def test_applications_values_are_typed_and_answered(
+    address: str, tmp_path: Path, modules: Any
+) -> None:
+    written(tmp_path, pictures.PICTURES, pictures.THUMBS)
+    asked = {"picture": pictures.png(10, 20, 250), "readings": [[1, 2.5], [3, 4]]}
+    for name in ("Pictures", "Thumbs"):
+        module = modules(name.lower())
+        made = getattr(module, name)(address)
+        found = made.predict(asked | {"note": {"text": "gr\xf6\xdfe", "language": "de"}})
+        assert found["answer"][0]["label"] == "blue"
+        assert found["sums"] == {"shape": [2], "data": [3.5, 7]}
+        faults = modules("castiron_client")
+        with pytest.raises(faults.RequestWrong) as raised:
+            made.predict(asked | {"readings": [[101, 0]]})
+        assert raised.value.path == "readings[0][0]"
+        with pytest.raises(faults.TimedOut):
+            made.predict(asked, module.Options(timeout_s=1e-6))
+        made.client.close()
+
+
+def test_a_wrong_use_is_found_by_types(tmp_path: Path) -> None:
+    values = model.Contract(
+        "values", output=pictures.PICTURES.output, schema=model.Schema((
+            model.Entry("a", "number"), model.Entry("b", "flag", optional=True),
+            model.Entry("c", "text", values=("x", "y")), model.Entry("d", "tensor"),
+        )),
+    )  # fmt: skip
+    own = model.Contract("own", pipeline=steps.Pipeline("pipeline.py"))
+    written(tmp_path, pictures.PICTURES, values, own)
+    (tmp_path / "wrong.py").write_text(
+        "from own import Own\n"
+        "from pictures import Pictures\n"
+        "from values import Values\n"
+        'Own("").predict({"anything": [1]})\n'
+        'Pictures("").predict({"picture": "cat.png", "readings": []})\n'
+        'Pictures("").predict({"picture": b"", "readings": [["x"]]})\n'
+        'Pictures("").predict({"picture": b""})\n'
+        'Values("").predict({"a": 1, "c": "z", "d": {"shape": [], "data": [1]}})\n'
+        'Values("").predict({"a": 1, "c": "x", "d": {"shape": [], "data": [1]}})["none"]\n'
+    )
+    found = typed(tmp_path, "wrong.py").stdout
+    assert set(re.findall(r"wrong\.py:(\d+):", found)) == {"5", "6", "7", "8", "9"}, found
+
+
+def test_each_request_of_a_batch_has_its_own_outcome(server: client.Client) -> None:
+    right = {"x_bytes": Tensor.of("BYTES", (1, 2), ["a", b"\xff"])}
+    found = server.batch("strings", [{}, right, {"x_bytes": Tensor.of("FP32", (1, 1), [1])}, right])
+    assert [type(each) for each in found] == [
+        client.RequestWrong, client.Reply, client.RequestWrong, client.Reply,
+    ]  # fmt: skip
+    assert isinstance(found[3], client.Reply)
+    assert found[3].outputs["y_bytes"] == right["x_bytes"]
+    as_json = client.Options(is_binary=False, id="one")
+    text = {"x_bytes": Tensor.of("BYTES", (1, 1), ["a"])}
+    (reply,) = server.batch("strings", [text], ["y_bytes"], as_json)
+    assert isinstance(reply, client.Reply)
+    assert (reply.id, reply.outputs["y_bytes"]) == ("one", text["x_bytes"])
+    with pytest.raises(client.RequestWrong):
+        server.batch("strings", [])
+    (missing,) = server.batch("none", [{}])
+    assert type(missing) is client.NotFound
+
+
+def test_a_refused_request_of_a_batch_says_when_to_come_back() -> None:
+    body = b'{"responses": [{"error": "full", "status": 503, "retry_after_ms": 1500}]}'
+    with answering(http_answer("200 OK", body)) as made:
+        (found,) = made.batch("m", [{}])
+    assert isinstance(found, client.Unavailable)
+    assert found.retry_after_s == 1.5
+
+
+@pytest.mark.parametrize("answer", [
+    {}, {"answer": "cat"}, {"answer": [{"index": 1}]}, {"answer": [1]},
+])  # fmt: skip
+def test_values_that_were_not_promised_are_told(answer: dict[str, Any]) -> None:
+    with pytest.raises(client.ProtocolBroken, match="answer: expected labels"):
+        client.promised(answer, {"answer": "labels"})
 
 
 def test_what_the_server_says_is_read(server: client.Client) -> None:

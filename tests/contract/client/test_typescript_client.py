@@ -5,7 +5,9 @@ Needs Node and what ``make clients`` installs; the client itself has no dependen
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -13,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from castiron.contract import model
+from castiron.contract import model, steps
 from castiron.contract.client import typescript
-from tests.contract import live, samples
+from tests.contract import live, pictures, samples
 
 HERE = Path(__file__).parent
 TSC = HERE / "node_modules" / ".bin" / "tsc"
@@ -35,16 +37,23 @@ def compiled(folder: Path, *contracts: model.Contract) -> subprocess.CompletedPr
 
 
 def test_every_datatype_round_trips_from_node(address: str, tmp_path: Path) -> None:
-    shutil.copy(HERE / "roundtrip.ts", tmp_path)
-    result = compiled(tmp_path, *map(live.contract, live.MODELS))
+    for name in ("roundtrip.ts", "streams.ts"):
+        shutil.copy(HERE / name, tmp_path)
+    (tmp_path / "red.png").write_bytes(pictures.png(250, 20, 10))
+    models = [*map(live.contract, live.MODELS), pictures.PICTURES, pictures.THUMBS]
+    result = compiled(tmp_path, *models)
     assert result.returncode == 0, result.stdout
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        command = ["node", str(tmp_path / "out" / "roundtrip.js"), address, nowhere]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.endswith(" checks hold\n")
-    assert int(ran.stdout.split()[-3]) > 150
+        for script, given, least in (
+            ("roundtrip.js", nowhere, 150),
+            ("streams.js", str(tmp_path / "red.png"), 50),
+        ):
+            command = ["node", str(tmp_path / "out" / script), address, given]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            assert ran.returncode == 0, ran.stderr
+            assert ran.stdout.endswith(" checks hold\n")
+            assert int(ran.stdout.split()[-3]) > least
 
 
 def test_any_names_compile(tmp_path: Path) -> None:
@@ -55,7 +64,17 @@ def test_any_names_compile(tmp_path: Path) -> None:
         output=(model.Tensor("größe\n", "BF16", (1,), description="*/"),),
     )
     bare = model.Contract("client", output=(samples.SCORES,))
-    result = compiled(tmp_path, odd, samples.FULL, bare)
+    own = model.Contract(
+        "own", output=(samples.SCORES,), pipeline=steps.Pipeline("pipeline.py"),
+    )  # fmt: skip
+    values = dataclasses.replace(
+        own, name="values", pipeline=None, schema=model.Schema((
+            model.Entry("a", "number"), model.Entry("b", "flag", optional=True),
+            model.Entry("c", "text", values=("x", "y")), model.Entry('"*/', "tensor"),
+            model.Entry("d", "image", optional=True, encodings=("base64",)),
+        )),
+    )  # fmt: skip
+    result = compiled(tmp_path, odd, samples.FULL, bare, own, values)
     assert result.returncode == 0, result.stdout
 
 
@@ -67,12 +86,17 @@ def test_a_wrong_use_does_not_compile(tmp_path: Path) -> None:
         'await model.infer({ x_bytes: tensor("FP32", [1, 1], [1]) });\n'
         'await model.infer({ y: tensor("BYTES", [1, 1], ["a"]) });\n'
         'tensor("INT64", [1], [1]);\n'
+        'import { Pictures } from "./pictures.js";\n'
+        'const other = new Pictures("http://localhost");\n'
+        'await other.predict({ picture: "cat.png", readings: [[1, 2]] });\n'
+        "const picture = new Uint8Array(1);\n"
+        "await other.predict({ picture, readings: [[1, 2, 3]] });\n"
+        'await other.predict({ picture, readings: [], note: { text: "", language: "fr" } });\n'
+        "(await other.predict({ picture, readings: [] })).scores;\n"
     )
-    result = compiled(tmp_path, live.contract("strings"))
-    places = {
-        line.split("(")[1].split(",")[0] for line in result.stdout.splitlines() if "(" in line
-    }
-    assert {"4", "5", "6"} <= places, result.stdout
+    result = compiled(tmp_path, live.contract("strings"), pictures.PICTURES)
+    places = set(re.findall(r"wrong\.ts\((\d+),", result.stdout))
+    assert {"4", "5", "6", "9", "11", "12", "13"} == places, result.stdout
 
 
 def test_the_settings_are_the_strictest() -> None:
