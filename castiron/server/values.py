@@ -159,7 +159,7 @@ def _floats(flat: list[Any], found: set[type], dtype: dtypes.DType, path: str) -
         try:
             struct.pack_into(f"<{len(flat)}{dtype.struct_code}", memory, 0, *flat)
             return np.frombuffer(memory, elements.numpy_dtype(dtype))
-        except OverflowError:
+        except (OverflowError, struct.error):  # the latter for integers
             pass  # below it is found out which
     try:
         exact = np.array(flat, np.float64)

@@ -28,12 +28,13 @@ _numpy_dtypes: dict[str, np.dtype] = {}
 def _find_numpy_dtype(name: str) -> np.dtype:
     import numpy as np
 
+    found: np.dtype = np.dtype("object")
     if name == "bfloat16":
         import ml_dtypes
 
         found = np.dtype(ml_dtypes.bfloat16)
-    else:
-        found = np.dtype("object" if name == "string" else name)
+    elif name != "string":
+        found = np.dtype(name)
     _numpy_dtypes[name] = found
     return found
 
