@@ -2,5 +2,5 @@
 
 `bench.worker` is what runs inside a measured process, `bench.process` starts it and reads its
 answer, `bench.machine` says what it was measured on, `bench.table` prints and publishes. The
-scripts are `latency`, `start` and `memory`; `python -m bench` runs them all.
+scripts are `latency`, `start`, `memory` and `deadlines`; `python -m bench` runs them all.
 """

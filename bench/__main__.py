@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 from bench import latency, memory, start
+from bench.deadlines import __main__ as deadlines
 
 
 def main(arguments: list[str]) -> None:
     """Run all scripts with the arguments that all of them take."""
-    for script in (latency, start, memory):
+    for script in (latency, start, memory, deadlines):
         print(f"\n== {script.__name__}\n", flush=True)
         script.main(arguments)
 

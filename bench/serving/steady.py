@@ -98,7 +98,7 @@ def run(plan: Plan) -> Outcome:
     """Start castiron, load it, end it."""
     cores = tables.Cores.chosen()
     with cores.as_client(), tempfile.TemporaryDirectory() as folder:
-        setup = servers.Setup((plan.model,), cores.server)
+        setup = servers.Setup((plan.model,), cpu=cores.server)
         with servers.running(tables.OWN, Path(folder), setup) as server:
             is_large = plan.model == "same"
             shape = (1, edge.LARGE if is_large else 4)

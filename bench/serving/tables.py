@@ -81,7 +81,7 @@ def all_running(names: Sequence[str], cores: Cores) -> Iterator[dict[str, server
         up: dict[str, servers.Server] = {}
         for name in names:
             served = ("quick", "same") if name == OWN else ("quick",)
-            setup = servers.Setup(served, cores.server, counts_rows=False, mlserver_workers=0)
+            setup = servers.Setup(served, cpu=cores.server, counts_rows=False, mlserver_workers=0)
             up[name] = stack.enter_context(servers.running(name, folder / name, setup))
             stack.callback(signalled, up[name], signal.SIGCONT)
             signalled(up[name], signal.SIGSTOP)

@@ -23,6 +23,17 @@ _FAULTS = (4, 7, 8, 11)  # SIGILL, SIGBUS, SIGFPE, SIGSEGV: raised by the thread
 _POLL_S = 0.0005
 
 _libc = ctypes.CDLL(None)
+_niceness = 0
+
+
+def give_way(niceness: int) -> None:
+    """Let threads that are started from now on have less of a CPU that others want too.
+
+    For a process whose other threads answer: with equal shares, they would wait for whole time
+    slices of threads that only compute.
+    """
+    global _niceness  # noqa: PLW0603  a matter of the whole process, said once
+    _niceness = niceness
 
 
 def start(name: str, cpus: Collection[int] | None, enter: Callable[[], object]) -> None:
@@ -43,6 +54,8 @@ def wait_until(is_true: Callable[[], bool], timeout_s: float) -> bool:
 def _live(name: str, cpus: Collection[int] | None, enter: Callable[[], object]) -> None:
     _libc.prctl(_PR_SET_NAME, name[:15].encode(), 0, 0, 0)
     _block_signals()
+    if _niceness:
+        os.setpriority(os.PRIO_PROCESS, _thread.get_native_id(), _niceness)
     if cpus:
         os.sched_setaffinity(0, cpus)
     enter()

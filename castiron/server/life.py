@@ -21,6 +21,7 @@ import uvloop
 
 from castiron import errors
 from castiron.registry import supply, watch
+from castiron.runtime import native_thread
 from castiron.server import changes, dispatch, listen, rest
 from castiron.server import settings as server_settings
 from castiron.server.http import listener, port
@@ -34,6 +35,7 @@ log = logging.getLogger("castiron.server")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SWEEP_S = 1.0
 _PREPARE_S = 30.0
+_COLLECTED = (700, 4, 1)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -52,6 +54,7 @@ def serve(
     should not, or the folder is missing. ``open_traces`` starts what sends spans on.
     """
     _keep_large_memory()
+    native_thread.give_way(settings.compute_nice)
     guarded = guard.Guard(security)
     guarded.require_closed(settings.host)
     taken = listen.listen(settings.host, settings.port)
@@ -230,6 +233,8 @@ def _settled(task: asyncio.Task[None]) -> None:
     if task.cancelled():
         return
     task.result()
-    # Models stay for long: later collections need not look at them.
+    # Models stay for long: later collections need not look at them. Those of what requests leave
+    # behind hold up all others, so they are many and short, under two milliseconds each.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECTED)

@@ -114,6 +114,12 @@ class Settings:
         "to the lane costs more; 0: none are.",
     )
 
+    compute_nice: int = _setting(
+        5,
+        "How nice threads that run models are to those that answer, where they share a CPU (0 to "
+        "19): under overload this is what keeps deadlines.",
+    )
+
     place_lane: bool = _setting(
         False,
         "Keep the native thread that runs models off the first CPU, which is left to the event "

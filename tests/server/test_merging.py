@@ -215,6 +215,9 @@ def test_the_lane_leaves_the_first_cpu_to_the_loop_when_it_is_told_to(tmp_path: 
             for thread in Path(f"/proc/{server.process.pid}/task").iterdir()
             if (thread / "comm").read_text().strip() == "castiron-lane"
         ]
+        # What computes gives way to what answers.
+        assert os.getpriority(os.PRIO_PROCESS, int(lane.name)) == 5
+        assert os.getpriority(os.PRIO_PROCESS, server.process.pid) == 0
         allowed = sorted(os.sched_getaffinity(0))
         assert os.sched_getaffinity(int(lane.name)) == set(allowed[1:] or allowed)
         assert infer(server, "tiny", np.ones((1, 4), np.float32))[0] == 200
