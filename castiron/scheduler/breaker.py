@@ -22,7 +22,7 @@ class Breaker:
 
     __slots__ = (
         "_answered", "_failed", "_generation", "_given", "_num_allowed", "_num_good", "_open_ns",
-        "_reopens_ns", "_slots", "_state", "num_opened",
+        "_reopens_ns", "_slot_end_ns", "_slots", "_state", "num_opened",
     )  # fmt: skip
 
     def __init__(self, given: settings.Breaker) -> None:
@@ -33,6 +33,7 @@ class Breaker:
         self._reopens_ns = 0
         self._num_allowed = 0
         self._num_good = 0
+        self._slot_end_ns = 0
         self._slots: deque[list[int]] = deque()  # [number of slot, answered, failed]
         self._answered = 0
         self._failed = 0
@@ -93,20 +94,27 @@ class Breaker:
                 self._turn(CLOSED)
 
     def _count(self, is_good: bool, now: int) -> None:
+        if now >= self._slot_end_ns:
+            self._move_window(now)
+        self._slots[-1][1 if is_good else 2] += 1
+        if is_good:
+            self._answered += 1
+            return
+        self._failed += 1
+        total = self._answered + self._failed
+        is_bad = self._failed >= self._given.failure_share * total
+        if is_bad and total >= self._given.min_requests:
+            self._open(now)
+
+    def _move_window(self, now: int) -> None:
+        """Forget what is too old, and count in a slot of its own from now on."""
         number = now * _NUM_SLOTS // self._given.window_ns
         while self._slots and self._slots[0][0] <= number - _NUM_SLOTS:
             _, answered, failed = self._slots.popleft()
             self._answered -= answered
             self._failed -= failed
-        if not self._slots or self._slots[-1][0] != number:
-            self._slots.append([number, 0, 0])
-        self._slots[-1][1 if is_good else 2] += 1
-        self._answered += is_good
-        self._failed += not is_good
-        total = self._answered + self._failed
-        is_bad = self._failed >= self._given.failure_share * total
-        if is_bad and not is_good and total >= self._given.min_requests:
-            self._open(now)
+        self._slots.append([number, 0, 0])
+        self._slot_end_ns = -(-(number + 1) * self._given.window_ns // _NUM_SLOTS)
 
     def _open(self, now: int) -> None:
         self._reopens_ns = now + self._open_ns
@@ -118,14 +126,5 @@ class Breaker:
         self._generation += 1
         self._num_allowed = self._num_good = 0
         self._slots.clear()
+        self._slot_end_ns = 0
         self._answered = self._failed = 0
-
-
-def choose(breakers: list[Breaker], now: int) -> tuple[int, int] | None:
-    """Of a version and its fallbacks, in order: the index of the first that lets a request
-    through, and its permit; None when none does."""
-    for index, breaker in enumerate(breakers):
-        permit = breaker.permit(now)
-        if permit is not None:
-            return index, permit
-    return None

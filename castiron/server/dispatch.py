@@ -162,13 +162,12 @@ class Dispatcher:
             timeline.version, timeline.device = str(version.version.number), _DEVICE
             asked = await call.read(place.body, version)
             timeline.parsed_ns = time.monotonic_ns()
-            if timeline.read_ns:
-                counted.read.observe((timeline.read_ns - now) / 1e9)
             version.check(asked.inputs)
             answer = await self._run(call, version, asked, place, now)
             answer = await call.finish(answer, version)
             outcome = status.OK
             counted.latency.observe((time.monotonic_ns() - now) / 1e9)
+            counted.count_stages(timeline)
             return answer
         except asyncio.CancelledError:
             outcome = call.cancelled_outcome
@@ -196,14 +195,14 @@ class Dispatcher:
 
         Without a number, an older version stands in for one that fails too often.
         """
-        candidates = [
-            self._served[version] for version in self.registry.candidates(call.model, call.version)
-        ]
-        breakers = [candidate.breaker for candidate in candidates]
-        chosen = breaker.choose(breakers, now)
-        if chosen is not None:
-            return candidates[chosen[0]], chosen[1]
-        self._count_refusal(candidates[0], request.BROKEN)
+        candidates = self.registry.candidates(call.model, call.version)
+        for version in candidates:
+            found = self._served[version]
+            permit = found.breaker.permit(now)
+            if permit is not None:
+                return found, permit
+        breakers = [self._served[version].breaker for version in candidates]
+        self._count_refusal(self._served[candidates[0]], request.BROKEN)
         raise status.Refusal(
             503,
             f"model {call.model!r} fails too often at present and is given a rest; retry later",
@@ -253,9 +252,7 @@ class Dispatcher:
         timeline.input_bytes = size_bytes = served.size_of(asked.inputs)
 
         def render(outputs: Mapping[str, np.ndarray]) -> Any:
-            begun_s = time.perf_counter()
             answer = call.render(outputs, asked, version)
-            version.meters.render.observe(time.perf_counter() - begun_s)
             timeline.rendered_ns = time.monotonic_ns()
             return answer
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
 from castiron import errors
-from castiron.server import values
+from castiron.server import template, values
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import signature as signatures
 
@@ -36,6 +36,7 @@ class Interface:
 
     inputs: Mapping[str, dtypes.DType]
     outputs: Mapping[str, dtypes.DType]
+    templates: template.Templates = field(default_factory=template.Templates)
 
     @classmethod
     def of(cls, signature: signatures.Signature) -> Interface:
@@ -56,6 +57,9 @@ class Inference(NamedTuple):
     priority: int | str = 0
     """1 is the most important class, 0 the model's default; or the name of a class."""
 
+    template: template.Template | None = None
+    """Of a binary request whose head may come again."""
+
 
 def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface) -> Inference:
     """Read a body whose first ``json_bytes`` are JSON (None: all of it).
@@ -63,7 +67,25 @@ def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface
     Arrays of raw tensors are views of the body where its alignment allows.
     """
     text, raw = parted(body, json_bytes)
-    return of_object(decoded(text), raw, interface)
+    if not raw:
+        return of_object(decoded(text), raw, interface)
+    found = interface.templates.find(text, len(raw))
+    if found is None:
+        return _read_first(text, raw, interface)
+    inputs = found.inputs(raw)
+    return Inference("", inputs, found.wanted, found.timeout_s, found.priority, found)
+
+
+def _read_first(text: bytes, raw: memoryview, interface: Interface) -> Inference:
+    """Read a binary request, and keep what its head says for the next one like it."""
+    head = decoded(text)
+    asked = of_object(head, raw, interface)
+    places = template.of(head, asked.inputs, interface.inputs)
+    if places is None:
+        return asked
+    made = template.Template(places, asked.wanted, asked.timeout_s, asked.priority)
+    interface.templates.keep(text, len(raw), made)
+    return asked._replace(template=made)
 
 
 def parted(body: bytes | memoryview, json_bytes: int | None) -> tuple[bytes, memoryview]:

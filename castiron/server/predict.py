@@ -50,11 +50,9 @@ class PredictCall(rest_call.RestCall):
             held.limit = min(held.limit, found.contract.limits.body_bytes)
         body = await held.read(self._exchange)
         self.timeline.read_ns = time.monotonic_ns()
-        begun_s = time.perf_counter()
         entries = found.contract.schema.input
         asked = asking.parse(self._headers, body, entries, self._settings.max_json_bytes)
         self._made = await self._in_time(found.before(asked, len(body)), version)
-        version.meters.parse.observe(time.perf_counter() - begun_s)
         wanted = found.outputs or list(version.interface.outputs)
         return inference.Inference("", self._made.tensors, dict.fromkeys(wanted, True), None)
 

@@ -14,6 +14,7 @@ import orjson
 from castiron import errors
 from castiron.registry import version as versions
 from castiron.server import inference, values
+from castiron.tensor import dtype as dtypes
 
 _JSON = (b"content-type", b"application/json")
 _RAW = (b"content-type", b"application/octet-stream")
@@ -68,8 +69,20 @@ def render(
     version: versions.Version,
 ) -> Reply:
     """The answer to one request. Raises as ``described``."""
-    head, raw = described(outputs, asked, interface, version)
-    return joined(encoded(head), raw, version.digest)
+    known = asked.template
+    if known is None or not all(asked.wanted.values()):
+        head, raw = described(outputs, asked, interface, version)
+        return joined(encoded(head), raw, version.digest)
+    shapes = tuple([outputs[name].shape for name in asked.wanted])
+    text = known.answers.get(shapes)
+    if text is None:
+        head, raw = described(outputs, asked, interface, version)
+        text = encoded(head)
+        if dtypes.STRING not in map(interface.outputs.__getitem__, asked.wanted):
+            known.remember(shapes, text)
+    else:
+        raw = [values.to_bytes(outputs[name], interface.outputs[name]) for name in asked.wanted]
+    return joined(text, raw, version.digest)
 
 
 def encoded(head: dict[str, Any]) -> bytes:

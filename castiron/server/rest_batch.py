@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +55,10 @@ class _Item(call.Call):
 
     async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
         """It was read with the whole; its share of the bytes counts as its own."""
-        begun_s = time.perf_counter()
         if type(self._head) is not dict:
             raise errors.InputError("expected an object", "")
         held.grow_to(self._size)
-        asked = inference.of_object(self._head, self._raw, version.interface)
-        version.meters.parse.observe(time.perf_counter() - begun_s)
-        return asked
+        return inference.of_object(self._head, self._raw, version.interface)
 
     def render(
         self, outputs: rows.Arrays, asked: inference.Inference, version: served.Served

@@ -145,9 +145,6 @@ class Served:
         num_rows = (self.rows and self.rows.count(inputs)) or 1
         self.meters.count_batch(num_rows, time_ns)
         self.meters.answered_rows.value += num_rows
-        self.meters.queue.observe(0.0)
-        self.meters.batch.observe(0.0)
-        self.meters.compute.observe(time_ns / 1e9)
         timeline.run(begun_ns, begun_ns, now)
         timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), num_rows
         return outputs
@@ -169,9 +166,6 @@ class Served:
     ) -> None:
         """Where the time of a request went that was in this run."""
         launched_ns = formed.launched_ns
-        self.meters.queue.observe(max(0, launched_ns - timeline.parsed_ns) / 1e9)
-        self.meters.batch.observe(max(0, begun_ns - launched_ns) / 1e9)
-        self.meters.compute.observe((now - begun_ns) / 1e9)
         timeline.run(launched_ns, begun_ns, now)
         timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), formed.rows
 

@@ -70,14 +70,17 @@ class Gauge(ctypes.c_double):
 
 
 class Histogram:
-    """How often a value fell at or under each bound; the last count is for all above."""
+    """How often a value fell at or under each bound; the last count is for all above.
 
-    __slots__ = ("_cells", "bounds", "counts")
+    ``cells`` has the counts and then the sum.
+    """
+
+    __slots__ = ("bounds", "cells", "counts")
 
     def __init__(self, bounds: tuple[float, ...], cells: Cells | None = None) -> None:
-        self._cells = private_cells(len(bounds) + 2) if cells is None else cells
+        self.cells = private_cells(len(bounds) + 2) if cells is None else cells
         self.bounds = bounds
-        self.counts = self._cells[: len(bounds) + 1]
+        self.counts = self.cells[: len(bounds) + 1]
 
     @classmethod
     def over(cls, cells: Cells, bounds: tuple[float, ...]) -> Histogram:
@@ -86,8 +89,9 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one value."""
-        self._cells[bisect_left(self.bounds, value)] += 1
-        self._cells[-1] += value
+        cells = self.cells
+        cells[bisect_left(self.bounds, value)] += 1
+        cells[-1] += value
 
     @property
     def count(self) -> int:
@@ -97,7 +101,7 @@ class Histogram:
     @property
     def total(self) -> float:
         """Their sum."""
-        return self._cells[-1]
+        return self.cells[-1]
 
     def samples(self) -> list[tuple[str, str, float]]:
         """(name suffix, extra label, value) of each line: cumulative, as Prometheus wants it."""

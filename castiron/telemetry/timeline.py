@@ -39,14 +39,18 @@ class Timeline:
         """It ran: until when it waited, then with its batch, and when its outputs were there."""
         self.queued_ns, self.batched_ns, self.computed_ns = queued_ns, batched_ns, computed_ns
 
-    def stages(self) -> Iterator[tuple[str, int, int]]:
-        """(stage, begin, end) of what happened."""
-        begin_ns = self.accepted_ns
-        ends = (
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """When each stage was over, in the order of ``STAGES``; 0 for what did not happen."""
+        return (
             self.read_ns, self.parsed_ns, self.queued_ns, self.batched_ns, self.computed_ns,
             self.rendered_ns,
         )  # fmt: skip
-        for stage, end_ns in zip(STAGES, ends, strict=True):
+
+    def stages(self) -> Iterator[tuple[str, int, int]]:
+        """(stage, begin, end) of what happened."""
+        begin_ns = self.accepted_ns
+        for stage, end_ns in zip(STAGES, self.ends, strict=True):
             if end_ns:
                 yield stage, begin_ns, max(begin_ns, end_ns)
                 begin_ns = max(begin_ns, end_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from castiron.scheduler import breaker, settings
+from castiron.scheduler import settings
 from castiron.scheduler.breaker import CLOSED, OPEN, TRYING, Breaker
 
 SECOND = settings.SECOND
@@ -104,17 +104,6 @@ def test_what_was_permitted_before_it_opened_says_nothing_about_the_trial() -> N
     assert broken.permit(now) is not None
     broken.report(old, False, now)
     assert broken.state(now) == TRYING
-
-
-def test_the_first_version_that_lets_through_is_chosen_else_its_fallback_else_none() -> None:
-    first, fallback = opened(), Breaker(GIVEN)
-    found = breaker.choose([first, fallback], 0)
-    assert found is not None
-    assert found[0] == 1
-    found = breaker.choose([first, fallback], 5 * SECOND)
-    assert found is not None
-    assert found[0] == 0
-    assert breaker.choose([opened(), opened()], 0) is None
 
 
 @given(some.lists(some.tuples(some.sampled_from("+-?"), some.integers(0, 3 * SECOND)), max_size=80))

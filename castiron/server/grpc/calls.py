@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,10 +36,7 @@ class GrpcCall(call.Call):
         if version.contract is not None and version.contract.limits.body_bytes is not None:
             held.limit = min(held.limit, version.contract.limits.body_bytes)
         held.grow_to(self._request.ByteSize())
-        begun_s = time.perf_counter()
-        asked = tensors.read(self._request, version.interface)
-        version.meters.parse.observe(time.perf_counter() - begun_s)
-        return asked
+        return tensors.read(self._request, version.interface)
 
     def render(
         self, outputs: rows.Arrays, asked: inference.Inference, version: served.Served
