@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 RUN := $(BIN)/python
 
-.PHONY: help install check format test demo serve bench behaviour serving steady chaos docs \
+.PHONY: help install check format test demo serve bench behaviour serving wrk steady chaos docs \
 	realmodels backend fuzz telemetry clients slow clean
 
 help:
@@ -87,9 +87,11 @@ behaviour: install
 ROUNDS ?= 5
 SERVERS ?= castiron MLServer LitServe BentoML
 
-serving: install
+wrk:
 	command -v wrk || \
 	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends wrk; }
+
+serving: install wrk
 	$(RUN) -m pytest -n0 -m slow tests/bench/test_serving.py
 	$(RUN) -m bench.serving tables --rounds $(ROUNDS) --only $(SERVERS) $(WRITE)
 

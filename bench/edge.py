@@ -154,6 +154,7 @@ def in_process_us(folder: Path) -> float:
 
 def report(seconds: float) -> str:
     """The table with its heading lines."""
+    lines = [*machine.description(), f"req/s and CPU over {CONNECTIONS} connections"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sizes = {"tiny": 4, "large": LARGE}
@@ -176,7 +177,6 @@ def report(seconds: float) -> str:
                     [label, f"{p50:.0f}", f"{p99:.0f}", added, f"{answers:.0f}", f"{cpu:.0f}"]
                 )
     head = ["call", "p50 us", "p99 us", "added p50 us", "req/s", "server CPU us/req"]
-    lines = [*machine.description(), f"req/s and CPU over {CONNECTIONS} connections"]
     return table.with_heading(lines, table.markdown(head, rows))
 
 

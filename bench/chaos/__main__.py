@@ -1,6 +1,6 @@
 """``python -m bench.chaos``: every fault, one table, and what must not be.
 
-    python -m bench.chaos [--seconds 120] [--only kill stop disk memory cpu] [--write]
+    python -m bench.chaos [--seconds 120] [--only kill stop disk memory cpu box] [--write]
 
 The time is that of all faults together. Ends with status 1 when anything is wrong. ``--write`` puts
 the table into docs/lifecycle.md.
@@ -44,7 +44,7 @@ def report(found: Sequence[faults.Outcome], shared: str) -> str:
     rows = [_row(each) for each in found if each.sent]
     lines = [
         (
-            f"two workers, open loop, {faults.CONNECTIONS} connections; load average "
+            f"two workers unless said, open loop, {faults.CONNECTIONS} connections; load average "
             f"{os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} CPUs"
         ),
         *(f"{each.fault}: {remark}" for each in found for remark in each.remarks),

@@ -30,7 +30,9 @@ _WIDE_MB = 32
 _DISK_BYTES_PER_S = 8 << 20
 _LITTLE_MEMORY = 1 << 30
 _HALF_A_CPU = 0.5
+_UNDER_4_GB = 3500 << 20
 _LARGE_ROWS = 2_500_000  # 40 MB of four values each
+_LARGE_JSON_ROWS = 600_000  # 12 MB
 _NUM_GREEDY = 6
 
 
@@ -98,40 +100,62 @@ def slow_disk(folder: Path, seconds: float) -> Outcome:
 def little_memory(folder: Path, seconds: float) -> Outcome:
     """Bodies of 40 MB from several clients at once, within 1 GB for two workers."""
     outcome = Outcome("1 GB of memory, greedy clients")
-    body, headers = servers.large_request(_LARGE_ROWS)
-    answers: list[int] = []
     with (
         limits.group(limits.Wanted(memory_bytes=_LITTLE_MEMORY)) as group,
         servers.serving(folder, 2, group) as server,
     ):
-        with _watched(server, outcome, seconds, _SLOW_RATE) as (end, _):
-
-            def ask() -> None:
-                while time.monotonic() < end:
-                    with contextlib.suppress(OSError):
-                        answers.append(
-                            server.ask("POST", "/v2/models/quick/infer", body, headers)[0]
-                        )
-
-            clients = [threading.Thread(target=ask) for _ in range(_NUM_GREEDY)]
-            for client in clients:
-                client.start()
-            for client in clients:
-                client.join()
-        outcome.hits = len(answers)
-        killed, peak = group.num_killed(), group.peak_bytes()
+        _be_greedy(server, group, outcome, seconds)
         restarts = server.total("castiron_worker_restarts_total")
-    served = answers.count(200)
+    outcome.must(not restarts, f"{restarts:.0f} workers were replaced")
+    return outcome
+
+
+def little_of_all(folder: Path, seconds: float) -> Outcome:
+    """The same within half a CPU and 3.5 GB, for a server as it starts by default."""
+    outcome = Outcome("half a CPU and 3.5 GB, greedy clients, one process")
+    wanted = limits.Wanted(cpus=_HALF_A_CPU, memory_bytes=_UNDER_4_GB)
+    with limits.group(wanted) as group, servers.serving(folder, 1, group) as server:
+        _be_greedy(server, group, outcome, seconds)
+        threads = computing_threads(server.workers()[0])
+        told = server.log.read_text()
+    outcome.remarks.append(f"threads that compute: {threads}")
+    outcome.must(threads <= 1, f"more threads than the quota: {threads}")
+    outcome.must(all(str(each) in told for each in group.folders.values()),
+                 "the log does not name the limits")  # fmt: skip
+    return outcome
+
+
+def _be_greedy(
+    server: servers.Server, group: limits.Group, outcome: Outcome, seconds: float
+) -> None:
+    """Clients with large bodies, binary and JSON, beside the load: none gets the server killed."""
+    requests = [servers.large_request(_LARGE_ROWS), servers.large_json(_LARGE_JSON_ROWS)]
+    answers: list[int] = []
+    with _watched(server, outcome, seconds, _SLOW_RATE) as (end, _):
+
+        def ask(body: bytes, headers: dict[str, str]) -> None:
+            while time.monotonic() < end:
+                with contextlib.suppress(OSError):
+                    path = "/v2/models/quick/infer"
+                    answers.append(server.ask("POST", path, body, headers)[0])
+
+        clients = [
+            threading.Thread(target=ask, args=requests[index % 2]) for index in range(_NUM_GREEDY)
+        ]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+    outcome.hits = len(answers)
+    killed, peak_bytes, served = group.num_killed(), group.peak_bytes(), answers.count(200)
     outcome.remarks.append(
         f"{served} of {len(answers)} large requests served, the others refused; "
-        f"at most {peak >> 20} MB at once; killed for memory: {killed}"
+        f"at most {peak_bytes >> 20} MB at once; killed for memory: {killed}"
     )
     outcome.must(not killed, f"{killed} processes were killed for memory")
-    outcome.must(not restarts, f"{restarts:.0f} workers were replaced")
     outcome.must(served > 0, "no large request was served")
     outcome.must(set(answers) <= {200, 503}, f"answered {sorted(set(answers))}")
     outcome.must(outcome.lost == 0, "requests were lost")
-    return outcome
 
 
 def little_cpu(folder: Path, seconds: float) -> Outcome:
@@ -160,6 +184,7 @@ FAULTS: dict[str, Callable[[Path, float], Outcome]] = {
     "disk": slow_disk,
     "memory": little_memory,
     "cpu": little_cpu,
+    "box": little_of_all,
 }
 
 

@@ -39,8 +39,15 @@ def large_request(num_rows: int) -> tuple[bytes, dict[str, str]]:
     return head + bytes(size), {"Inference-Header-Content-Length": str(len(head))}
 
 
+def large_json(num_rows: int) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of a JSON request with so many rows of four values."""
+    data = ",".join(["1.25"] * (num_rows * 4))
+    item = f'{{"name":"x","datatype":"FP32","shape":[{num_rows},4],"data":[{data}]}}'
+    return f'{{"inputs":[{item}]}}'.encode(), {}
+
+
 class Server:
-    """A supervisor that runs; ``group`` is the control group that it is in, if any."""
+    """A supervisor that runs, or a lone process; ``group`` is the control group that it is in."""
 
     def __init__(self, folder: Path, num_workers: int, group: limits.Group | None) -> None:
         self.models = folder / "models"
@@ -59,6 +66,8 @@ class Server:
     def workers(self) -> list[int]:
         """The processes that serve now."""
         leader = self.processes.first
+        if self.num_workers == 1:
+            return [leader]
         found = Path(f"/proc/{leader}/task/{leader}/children").read_text()
         return [int(word) for word in found.split()]
 
@@ -83,8 +92,7 @@ class Server:
 
     def num_ready(self) -> int:
         """Workers that are ready, as one of them says."""
-        told: dict[str, Any] = json.loads(self.ask("GET", "/v2/health/ready")[1])
-        return int(told["workers"]["ready"])
+        return ready_in(*self.ask("GET", "/v2/health/ready"))
 
     def wait(self, is_met: Callable[[], bool], timeout_s: float = _START_S) -> float:
         """Until it is so; how long that took."""
@@ -118,6 +126,12 @@ class Server:
                 break
             time.sleep(0.1)
         return accepted, ended
+
+
+def ready_in(status: int, told: bytes) -> int:
+    """Workers that are ready, by the answer to the question for readiness."""
+    found: dict[str, Any] = json.loads(told)
+    return int(found["workers"]["ready"]) if "workers" in found else int(status == 200)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ answer is a lie, unless a fault fell between the two.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -64,7 +63,7 @@ class Watcher:
             num_ready, is_answered = None, False
             try:
                 status, told = self._server.ask("GET", "/v2/health/ready")
-                num_ready = json.loads(told)["workers"]["ready"] if status == 200 else 0
+                num_ready = servers.ready_in(status, told) if status == 200 else 0
                 status, _ = self._server.ask("POST", "/v2/models/quick/infer", servers.BODY)
                 is_answered = status == 200
             except OSError:

@@ -65,6 +65,8 @@ class Figures:
     """CPU time of the server for one request of the closed loop."""
     opened: list[tuple[float, record.Summary]] = field(default_factory=list)
     """The rate of the open loop, and what came of it."""
+    opened_cpu_us: list[float] = field(default_factory=list)
+    """CPU time of the server for one request of it; more, since it wakes up for each."""
     rss_bytes: int = 0
 
     @property
@@ -135,9 +137,12 @@ def _measure(
     found.cpu_us.append(used_s / max(1.0, closed.rate * round(seconds)) * 1e6)
     rate = closed.rate * LOAD
     target = traffic.Target("127.0.0.1", server.http_port, requests.post(path, body))
-    opened = traffic.open_loop(target, traffic.constant(rate, seconds))
-    found.opened.append((rate, opened.summary()))
-    found.rss_bytes = watch.sample(process).rss_bytes
+    before = watch.sample(process)
+    opened = traffic.open_loop(target, traffic.constant(rate, seconds)).summary()
+    after = watch.sample(process)
+    found.opened.append((rate, opened))
+    found.opened_cpu_us.append((after.cpu_s - before.cpu_s) / opened.sent * 1e6)
+    found.rss_bytes = after.rss_bytes
 
 
 def tiny_rows(found: dict[str, Figures]) -> list[list[str]]:
@@ -177,6 +182,7 @@ def open_rows(found: dict[str, Figures]) -> list[list[str]]:
             *(f"{value:.2f}" for value in middles),
             f"{sum(each.refused for each in all_of)}",
             f"{sum(each.num_failed for each in all_of)}",
+            f"{statistics.median(own.opened_cpu_us):.0f}",
         ])  # fmt: skip
     return rows
 
@@ -226,7 +232,7 @@ def report(names: Sequence[str], rounds: int, seconds: float) -> str:
     ]
     head = ["", "req/s", f"to {REFERENCE}", "p50 ms", "p99 ms", "failed", "CPU us/req", "RSS MB"]
     parts = [f"Tiny model, JSON, {CLIENTS} clients of wrk:", table.markdown(head, tiny_rows(found))]
-    head = ["", "req/s", "p50 ms", "p90", "p99", "p99.9", "max", "refused", "failed"]
+    head = ["", "req/s", "p50 ms", "p90", "p99", "p99.9", "max", "refused", "failed", "CPU us/req"]
     parts += [
         (
             f"The same at a constant rate, {LOAD:.0%} of each one's own, latency from the moment "

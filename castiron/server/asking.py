@@ -16,7 +16,7 @@ import orjson
 
 from castiron import errors
 from castiron.contract import model
-from castiron.server import status
+from castiron.server import patience, status
 
 _MAX_PARTS = 64
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,200})"|([^\s;,]{1,200}))', re.IGNORECASE)
@@ -62,6 +62,7 @@ def parse(
 
 
 def _object(body: bytes) -> dict[str, Any]:
+    patience.ask_for(len(body))
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as fault:

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from castiron import errors
-from castiron.server import template, values
+from castiron.server import patience, template, values
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import signature as signatures
 
@@ -132,6 +132,7 @@ def _listed(found: Any) -> list[dict[str, Any]]:
 def decoded(body: bytes) -> dict[str, Any]:
     """A JSON object, where bare NaN and Infinity are read too. InputError for anything else."""
     try:
+        patience.ask_for(len(body))
         head = orjson.loads(body)
     except orjson.JSONDecodeError as fault:
         # The words that Python's own JSON writer has for special values; orjson has none.

@@ -103,6 +103,7 @@ class Meters:
         "latency",
         "page",
         "ready",
+        "refused_callers",
         "refused_heads",
         "refused_requests",
         "stages",
@@ -132,6 +133,7 @@ class Meters:
         self.ready = page.family(families.READY)
         self.lanes = {name: page.family(declared) for name, declared in families.LANES.items()}
         self.refused_heads = page.family(families.REFUSED_HEADS)
+        self.refused_callers = page.family(families.REFUSED_CALLERS)
         self.direct_bodies = page.family(families.DIRECT_BODIES).child()
         self._known: dict[tuple[str, str], VersionMeters] = {}
         self.unknown = self.named("", "")
@@ -168,6 +170,11 @@ class Meters:
         """Requests accepted and not ended."""
         ended = sum(child.value for child in self.ended.children.values())
         return self.accepted.value - ended
+
+    def note_caller(self, error: BaseException) -> None:
+        """Count an error that says that the caller is not known or may not."""
+        if isinstance(error, status.Refusal) and error.why:
+            self.refused_callers.child(error.why).value += 1
 
     def of(self, version: versions.Version) -> VersionMeters:
         """The meters of this version."""

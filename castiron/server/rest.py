@@ -78,6 +78,7 @@ class Rest:
     def _refused(self, exchange: Exchange, error: Exception) -> Answer:
         if status.classify(error)[1] == status.FAILED:
             log.error("%s %s failed", exchange.method, exchange.path, exc_info=error)
+        self._dispatcher.meters.note_caller(error)
         code, headers, content = status.answer(error)
         if isinstance(exchange.asked, rest_call.RestCall):
             headers.extend(self._dispatcher.reports.headers(exchange.asked.timeline))

@@ -63,6 +63,7 @@ class Refusal(errors.CastironError):
         self.headers = headers
         self.reason = reason
         self.retry_after_ns = retry_after_ns
+        self.why = ""  # of a caller who is not known or may not: a word for metrics
 
 
 class ClientGone(errors.CastironError):

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from castiron import errors
+from castiron.server import patience
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import elements
 
@@ -93,6 +94,7 @@ def to_json(values: np.ndarray, dtype: dtypes.DType, path: str) -> orjson.Fragme
     if dtype is dtypes.BFLOAT16 or dtype is dtypes.FLOAT16:
         with np.errstate(invalid="ignore"):  # a signalling NaN
             flat = flat.astype(np.float32)
+    patience.ask_for(flat.nbytes)
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if dtype.is_float and b"null" in text:
         text = _with_special_values(text, flat)

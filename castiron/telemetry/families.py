@@ -61,6 +61,13 @@ REFUSED_HEADS = Declared(
     "Connections ended because of a malformed, oversize or late request.",
     ("reason",),
 )
+REFUSED_CALLERS = Declared(
+    Counter,
+    "castiron_callers_refused_total",
+    "Calls refused for who made them: a token that is missing or not believed, by why, or an "
+    "action that it does not allow (forbidden).",
+    ("reason",),
+)
 DIRECT_BODIES = Declared(
     Counter, "castiron_direct_bodies_total", "Large bodies read straight into memory of their own."
 )
@@ -175,7 +182,7 @@ AnyDeclared: TypeAlias = Declared[Counter] | Declared[Gauge] | Declared[Histogra
 
 ALL: tuple[AnyDeclared, ...] = (
     ACCEPTED, ENDED, REFUSED, IN_FLIGHT, LATENCY, STAGE, RUNS, ROWS, BATCH_ROWS, WASTED, BUSY,
-    REFUSED_HEADS, DIRECT_BODIES, READY, BUILD, *LANES.values(), *POOL.values(), RESTARTS,
+    REFUSED_HEADS, REFUSED_CALLERS, DIRECT_BODIES, READY, BUILD, *LANES.values(), *POOL.values(), RESTARTS,
     WORKERS, SWAP, SPANS, UNSHARED,
 )  # fmt: skip
 

@@ -240,6 +240,7 @@ def test_rates_are_compared_round_by_round(monkeypatch: pytest.MonkeyPatch) -> N
             [wrk.Result(rate * speed, 1.0, 2.0, 0) for speed in (1.0, 0.5)],
             [10.0, 20.0],
             [(rate, summary)] * 2,
+            [20.0, 30.0],
             1_000_000,
         )
         for name, rate in (("castiron", 6000.0), ("MLServer", 1000.0))
@@ -247,7 +248,10 @@ def test_rates_are_compared_round_by_round(monkeypatch: pytest.MonkeyPatch) -> N
     rows = {row[0]: row for row in tables.tiny_rows(found)}
     assert rows["castiron 1"][1:3] == ["4500", "6.00x"]
     assert rows["MLServer 1"][1:3] == ["750", "1.00x"]
-    assert [row[0] for row in tables.open_rows(found)] == ["castiron", "MLServer"]
+    assert [(row[0], row[-1]) for row in tables.open_rows(found)] == [
+        ("castiron", "25"),
+        ("MLServer", "25"),
+    ]
 
 
 def test_a_request_is_a_whole_one() -> None:

@@ -108,8 +108,9 @@ def subject() -> str:
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # published without types
     """Lets through what the access allows; who asks is known before a message is read."""
 
-    def __init__(self, allowed: access.Access) -> None:
+    def __init__(self, allowed: access.Access, on_refused: Callable[[BaseException], None]) -> None:
         self._access = allowed
+        self._on_refused = on_refused
 
     async def intercept_service(
         self, go_on: Callable[[Any], Awaitable[Any]], asked: grpc.HandlerCallDetails
@@ -124,14 +125,27 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # published witho
             return handler
         headers = [(k.lower().encode(), _bytes(v)) for k, v in asked.invocation_metadata or ()]
         if service == _HEALTH:
-            return _health(handler, self._access, headers)
+            return _health(handler, self._may_see(headers))
         try:
             grant = await self._access.check(headers)
         except errors.CastironError as error:
+            self._on_refused(error)
             return _refusing(error)
         if service != messages.SERVICE:
             return handler
         return _asking(handler, Question(self._access, grant, name))
+
+    def _may_see(self, headers: list[tuple[bytes, bytes]]) -> Callable[[str], Awaitable[None]]:
+        """What raises when the caller may not know of a model."""
+
+        async def check(model: str) -> None:
+            try:
+                (await self._access.check(headers)).require_sight(model)
+            except errors.CastironError as error:
+                self._on_refused(error)
+                raise
+
+        return check
 
 
 def _asking(handler: Any, question: Question) -> Any:
@@ -154,15 +168,14 @@ def _asking(handler: Any, question: Question) -> Any:
     return _like(handler, "stream_stream", stream)
 
 
-def _health(handler: Any, allowed: access.Access, headers: list[tuple[bytes, bytes]]) -> Any:
+def _health(handler: Any, may_see: Callable[[str], Awaitable[None]]) -> Any:
     """The state of the server is for everybody, that of a model for those who see it."""
 
     async def check(request: Any, context: Any) -> None:
         if request.service in {"", messages.SERVICE}:
             return
         try:
-            grant = await allowed.check(headers)
-            grant.require_sight(request.service.partition("/")[0])  # MODEL/VERSION
+            await may_see(request.service.partition("/")[0])  # MODEL/VERSION
         except errors.CastironError as error:
             await _abort(error, context)
 

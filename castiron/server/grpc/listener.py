@@ -29,7 +29,7 @@ class Listener:
         self._certificates = guarded.certificates
         self._given = given = dispatcher.settings
         self._server: Any = grpc.aio.server(
-            interceptors=(guard.Gate(guarded.access),),
+            interceptors=(guard.Gate(guarded.access, dispatcher.meters.note_caller),),
             options=[
                 ("grpc.max_receive_message_length", given.max_body_bytes + _ENVELOPE_BYTES),
                 ("grpc.max_send_message_length", -1),

@@ -49,7 +49,7 @@ class Service:
         # Requests are read by the calls: the library blames the server for broken ones.
         made = {
             name: grpc.unary_unary_rpc_method_handler(
-                _answering(method, name),
+                _answering(method, name, self._dispatcher.meters.note_caller),
                 response_serializer=messages.named(f"{name}Response").SerializeToString,
             )
             for name, method in unary.items()
@@ -199,6 +199,7 @@ class Service:
             answer = await self.infer(request, context)
         except Exception as error:  # noqa: BLE001  its place in the stream is told
             _log(error, "ModelStreamInfer")
+            self._dispatcher.meters.note_caller(error)
             told = _StreamResponse(error_message=status.text_of(error)[:_MOST_DETAILS])
             told.infer_response.id = request.id
             told.infer_response.model_name = request.model_name
@@ -208,7 +209,11 @@ class Service:
         return _StreamResponse(infer_response=answer)
 
 
-def _answering(method: Callable[[Any, Any], Awaitable[Any]], name: str) -> Any:
+def _answering(
+    method: Callable[[Any, Any], Awaitable[Any]],
+    name: str,
+    on_refused: Callable[[BaseException], None],
+) -> Any:
     """The method with its errors turned into statuses."""
 
     @functools.wraps(method)
@@ -219,6 +224,7 @@ def _answering(method: Callable[[Any, Any], Awaitable[Any]], name: str) -> Any:
             return await method(request, context)
         except Exception as error:  # noqa: BLE001  whatever it is, its client is told
             _log(error, name)
+            on_refused(error)
             await _abort(error, context)
 
     return answer

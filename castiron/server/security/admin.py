@@ -74,7 +74,7 @@ class _Asked:
 class Admin:
     """The application."""
 
-    __slots__ = ("_access", "_audit", "_budget", "_calls", "_settings")
+    __slots__ = ("_access", "_audit", "_budget", "_calls", "_settings", "on_refused")
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class Admin:
         self._audit = log_of
         self._settings = settings
         self._budget = bodies.Budget(settings.max_buffered_bytes)
+        self.on_refused: Callable[[BaseException], None] = _nobody_counts
 
     async def __call__(self, exchange: exchanges.Exchange) -> None:
         """One request."""
@@ -99,6 +100,7 @@ class Admin:
         except Exception as error:
             if status.classify(error)[1] == status.FAILED:
                 log.exception("%s %s failed", exchange.method, exchange.path, exc_info=error)
+            self.on_refused(error)
             code, headers, content = status.answer(error)
         exchange.answer(code, headers, content)
 
@@ -208,6 +210,10 @@ def _asked(exchange: exchanges.Exchange) -> _Asked:
     connection = exchange.connection
     subject = tls.subject_of(connection.transport)
     return _Asked(action, model, connection.address, subject)
+
+
+def _nobody_counts(error: BaseException) -> None:
+    del error
 
 
 def _refuse_browsers(headers: Mapping[bytes, bytes]) -> None:

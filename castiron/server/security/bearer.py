@@ -28,7 +28,11 @@ _reader = jwt.PyJWS()
 
 
 class TokenFault(ValueError):
-    """Why a token is not believed; the text is for its sender."""
+    """Why a token is not believed; the text is for its sender, ``why`` a word for metrics."""
+
+    def __init__(self, text: str, why: str = "malformed") -> None:
+        super().__init__(text)
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +52,21 @@ def token_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
                 raise unauthenticated("expected one Authorization header, found several")
             found = value or b"-"
     if not found:
-        raise unauthenticated("expected a token: Authorization: Bearer ...", is_missing=True)
+        raise unauthenticated("expected a token: Authorization: Bearer ...", "missing")
     if found[:7].lower() != b"bearer ":
         raise unauthenticated("headers.authorization: expected Bearer and a token")
     return found[7:]
 
 
-def unauthenticated(message: str, *, is_missing: bool = False) -> status.Refusal:
+def unauthenticated(message: str, why: str = "malformed") -> status.Refusal:
     """The refusal of one who is not known, with the challenge that HTTP asks for."""
     challenge = _CHALLENGE
-    if not is_missing:
+    if why != "missing":
         said = re.sub(r"[^ -~]|[\"\\]", "?", message)[:200]
         challenge += b', error="invalid_token", error_description="%s"' % said.encode()
-    return status.Refusal(401, message, headers=((b"www-authenticate", challenge),))
+    refused = status.Refusal(401, message, headers=((b"www-authenticate", challenge),))
+    refused.why = why
+    return refused
 
 
 def head_of(token: bytes, max_bytes: int) -> Head:
@@ -80,7 +86,7 @@ def head_of(token: bytes, max_bytes: int) -> Head:
         raise TokenFault("typ: expected JWT")
     algorithm, kid = head.get("alg"), head.get("kid")
     if not isinstance(algorithm, str) or algorithm not in keys.ALGORITHMS:
-        raise TokenFault(f"alg: expected one of {', '.join(keys.ALGORITHMS)}")
+        raise TokenFault(f"alg: expected one of {', '.join(keys.ALGORITHMS)}", "algorithm")
     if kid is not None and (not isinstance(kid, str) or not 0 < len(kid) <= _MAX_KID_CHARS):
         raise TokenFault("kid: expected a short text")
     return Head(algorithm, kid)
@@ -91,7 +97,7 @@ def payload_of(token: bytes, key: keys.Key) -> dict[str, Any]:
     try:
         read = _reader.decode_complete(token, key.jwk, algorithms=[key.algorithm])
     except (jwt.PyJWTError, ValueError, TypeError):
-        raise TokenFault("the signature does not fit") from None
+        raise TokenFault("the signature does not fit", "signature") from None
     return strict_object(read["payload"], "the claims")
 
 

@@ -29,17 +29,17 @@ def grant_of(
 ) -> rights.Grant:
     """What the claims grant at ``now_s``; TokenFault when one is missing, wrong or out of time."""
     if claims.get("iss") != expected.issuer:
-        raise bearer.TokenFault("iss: expected the issuer that this server believes")
+        raise bearer.TokenFault("iss: expected the issuer that this server believes", "issuer")
     _check_audience(claims.get("aud"), expected.audience)
     expires_s = _time(claims, "exp")
     if expires_s is None:
         raise bearer.TokenFault("exp: expected a time")
     if now_s - expected.leeway_s >= expires_s:
-        raise bearer.TokenFault("exp: the token has expired")
+        raise bearer.TokenFault("exp: the token has expired", "expired")
     for name, what in (("nbf", "is not valid yet"), ("iat", "was issued in the future")):
         begins_s = _time(claims, name)
         if begins_s is not None and now_s + expected.leeway_s < begins_s:
-            raise bearer.TokenFault(f"{name}: the token {what}")
+            raise bearer.TokenFault(f"{name}: the token {what}", "early")
     subject = claims.get("sub", "")
     if not isinstance(subject, str) or len(subject) > _MAX_TEXT_CHARS or _has_surrogate(subject):
         raise bearer.TokenFault("sub: expected a short text")
@@ -61,7 +61,7 @@ def _check_audience(found: Any, audience: str) -> None:
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         raise bearer.TokenFault("aud: expected a text or a list of texts")
     if audience not in named:
-        raise bearer.TokenFault("aud: the token is for another audience")
+        raise bearer.TokenFault("aud: the token is for another audience", "audience")
 
 
 def _time(claims: dict[str, Any], name: str) -> float | int | None:

@@ -71,6 +71,7 @@ class Guard:
         self._audit = audit.Audit(own.audit_log)
         bounds = dataclasses.replace(settings, max_body_bytes=admin.MAX_BODY_BYTES)
         application = admin.Admin(calls, who, self._audit, bounds)
+        application.on_refused = counted.note_caller
         taken = self._admin_socket = listen.listen(own.admin_host, own.admin_port)
         self._admin = listener.Listener(port.Port(application, bounds, counted))
         return taken

@@ -111,7 +111,9 @@ def holder(subject: str, actions: tuple[str, ...]) -> Grant:
 
 def forbidden(message: str) -> status.Refusal:
     """The refusal of one who is known but may not."""
-    return status.Refusal(403, message, headers=(_FORBIDDEN_HEADER,))
+    refused = status.Refusal(403, message, headers=(_FORBIDDEN_HEADER,))
+    refused.why = "forbidden"
+    return refused
 
 
 def rules_of(claim: Any) -> tuple[Rule, ...]:

@@ -55,7 +55,7 @@ class Tokens:
         try:
             grant = await self._verify(token)
         except bearer.TokenFault as fault:
-            raise bearer.unauthenticated(str(fault)) from None
+            raise bearer.unauthenticated(str(fault), fault.why) from None
         if len(self._verified) >= self._max_cached and self._verified:
             del self._verified[next(iter(self._verified))]
         if self._max_cached and grant.key_print in self._source.keys.prints:
@@ -78,7 +78,7 @@ class Tokens:
     async def _verify(self, token: bytes) -> rights.Grant:
         head = bearer.head_of(token, self._max_bytes)
         if head.algorithm not in self._algorithms:
-            raise bearer.TokenFault("alg: this algorithm is not taken here")
+            raise bearer.TokenFault("alg: this algorithm is not taken here", "algorithm")
         key = await self._key(head)
         return claims.grant_of(
             bearer.payload_of(token, key), self._expected, key.print, self._now()
@@ -92,14 +92,14 @@ class Tokens:
         if key is None:
             if not self._source.is_known:
                 raise status.Refusal(503, "the issuer's keys are not here yet", status.NOT_READY)
-            raise bearer.TokenFault("kid: no key of the issuer has this kid and algorithm")
+            raise bearer.TokenFault("kid: no key of the issuer has this kid and algorithm", "key")
         return key
 
     def _found(self, head: bearer.Head) -> keys.Key | None:
         try:
             return self._source.keys.find(head.kid, head.algorithm)
         except keys.KeyFault as fault:
-            raise bearer.TokenFault(str(fault)) from None
+            raise bearer.TokenFault(str(fault), "key") from None
 
     def _forget(self, found: keys.KeySet) -> None:
         """Only tokens whose key is still believed stay known."""

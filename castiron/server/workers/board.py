@@ -39,14 +39,18 @@ class Board:
             self._words[worker * _WORDS + word] = 0
 
     def beat(self, worker: int, state: int) -> None:
-        """This worker lives, and this is how."""
+        """This worker lives, and this is how; ends what was granted with ``wait_for``."""
         at = worker * _WORDS
         self._words[at + _PROCESS] = os.getpid()
         self._words[at + _STATE] = state
         self._words[at + _BEAT] = time.monotonic_ns()
 
+    def wait_for(self, worker: int, time_ns: int) -> None:
+        """This worker will be silent for so long, which is as if it had beaten then."""
+        self._words[worker * _WORDS + _BEAT] = time.monotonic_ns() + time_ns
+
     def beat_ns(self, worker: int) -> int:
-        """When it last said so; 0: not yet."""
+        """When it last said so, or will be expected to; 0: not yet."""
         return self._words[worker * _WORDS + _BEAT]
 
     def state(self, worker: int) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 from castiron import errors
 from castiron.registry import version as versions
 from castiron.runtime import crash
-from castiron.server import dispatch, listen, served
+from castiron.server import dispatch, listen, patience, served
 from castiron.server.workers import board, child, messages
 
 log = logging.getLogger("castiron.server")
@@ -66,6 +66,7 @@ class Link:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._end.fileno(), self._read)
         self._beat()
+        patience.grant(lambda time_ns: self._board.wait_for(self.index, time_ns))
         messages.send(self._end, {"say": "listening"})
 
     def _beat(self) -> None:

@@ -317,3 +317,31 @@ def test_rate_limits_count_by_the_token_whatever_a_client_calls_itself(tmp_path:
         with pytest.raises(InferenceServerException, match="RESOURCE_EXHAUSTED"):
             infer(server, "mine", issuer.token(sub="b"))
         assert (infer(server, "mine", issuer.token(sub="c")) == 2).all()
+
+
+def test_callers_who_are_refused_are_counted_by_why_and_by_nothing_from_outside(
+    tmp_path: Path,
+) -> None:
+    settings = guarded.jwt_settings(tmp_path)
+    with guarded.serving(tmp_path, port=0, grpc_port=0, **settings) as server:
+        bad = {"signature": "another key", "expired": "expired", "audience": "another audience",
+               "algorithm": "HS256 with the public key as PEM", "key": "kid unknown",
+               "malformed": "two parts"}  # fmt: skip
+        path = "/v2/models/mine/infer"
+        for name in bad.values():
+            assert server.ask("POST", path, str(test_tokens.BAD[name]()), INPUTS)[0] == 401
+        assert server.ask("POST", path)[0] == 401
+        assert server.ask("GET", "/v2/models/mine", INFER_ONLY)[0] == 403
+        for token in (str(test_tokens.BAD["another key"]()), issuer.token(exp=1)):
+            with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+                infer(server, "mine", token)
+        _, _, page = server.ask("GET", "/metrics", ALL)
+        found = {
+            sample.labels["reason"]: sample.value
+            for family in parser.text_string_to_metric_families(page.decode())
+            for sample in family.samples
+            if sample.name == "castiron_callers_refused_total"
+        }
+    assert found == {
+        **dict.fromkeys(bad, 1.0), "signature": 2, "expired": 2, "missing": 1, "forbidden": 1,
+    }  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 
 from castiron import errors
 from castiron.scheduler import breaker, settings
+from castiron.server import patience
 from castiron.server.workers import blame, board, changing, child, messages
 
 
@@ -23,6 +24,23 @@ def test_a_worker_is_ready_while_it_says_so() -> None:
     assert lines.num_ready(now + board.FRESH_NS) == 0
     lines.clear(1)
     assert other.beat_ns(1) == 0
+
+
+def test_a_worker_may_be_silent_for_as_long_as_its_work_is_large() -> None:
+    lines = board.Board.create(1)
+    lines.beat(0, board.READY)
+    patience.grant(lambda time_ns: lines.wait_for(0, time_ns))
+    try:
+        before = lines.beat_ns(0)
+        patience.ask_for(patience.LARGE_BYTES)
+        assert lines.beat_ns(0) == before
+        patience.ask_for(10 * patience.LARGE_BYTES)
+        assert lines.beat_ns(0) > time.monotonic_ns() + 1_000_000_000
+        assert lines.num_ready(time.monotonic_ns()) == 1
+        lines.beat(0, board.READY)
+        assert lines.beat_ns(0) <= time.monotonic_ns()
+    finally:
+        patience.grant(lambda _: None)
 
 
 def test_messages_come_whole_and_in_order_and_then_the_end() -> None:
