@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from castiron.contract import document
 from castiron.registry import supply
 from castiron.registry.store import Found
 
@@ -65,7 +66,7 @@ class Version:
         return self.state == READY and getattr(self.instance, "is_alive", True)
 
     def is_current(self, found: Found) -> bool:
-        """Whether what was found is still the file that this version was made of."""
+        """Whether what was found, and the contract beside it, are still what it was made of."""
         return found.file == self.found.file and _stamp(found) == self._stamp
 
     def stage(self, instance: supply.Instance) -> None:
@@ -116,12 +117,13 @@ class Version:
             instance.close()
 
 
-def _stamp(found: Found) -> tuple[int, int, int] | None:
-    """What changes when a file is written or replaced; None when it is not there."""
+def _stamp(found: Found) -> tuple[tuple[int, int, int], ...] | None:
+    """What changes when the file or its contract is written or replaced; None without a file."""
     if found.file is None:
         return None
     try:
-        held = os.stat(found.file)
+        contract = document.beside(found.file)
+        held = [os.stat(path) for path in (found.file, contract) if path is not None]
     except OSError:
         return None
-    return held.st_ino, held.st_size, held.st_mtime_ns
+    return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in held)

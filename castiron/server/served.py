@@ -30,6 +30,7 @@ log = logging.getLogger("castiron.server")
 _US = 1_000
 _MS = 1_000_000
 _MOST_ROWS = 1 << 30
+_RELEASE = "switch"  # others need a memory, over restarts, of what answered
 
 
 class Served:
@@ -186,6 +187,13 @@ def _contract(version: versions.Version, instance: supply.Instance) -> model.Con
     else:
         return None
     check.require(contract, instance.signature, str(path or name))
+    if contract.release.rule != _RELEASE:
+        problem = (
+            f"release.rule: expected {_RELEASE!r}, found {contract.release.rule!r}; this server "
+            "turns to a new version at once, and otherwise by `castiron models promote` or by the "
+            "versions that models.toml names"
+        )
+        raise errors.ContractError(str(path or name), [problem])
     return contract
 
 

@@ -159,7 +159,8 @@ def test_a_full_lane_keeps_room_for_what_is_more_important(tmp_path: Path) -> No
 def test_what_cannot_be_ready_in_time_is_refused_early(tmp_path: Path) -> None:
     with live.serving(tmp_path, SLOW) as server:
         path = "/v2/models/slow/infer"
-        server.ask("POST", path, sleeping(0.5))  # now it is known how long a run takes
+        for _ in range(8):  # now it is known how long a run takes
+            server.ask("POST", path, sleeping(0.25))
         held = [live.in_background(server.ask, "POST", path, sleeping(0.5)) for _ in range(4)]
         time.sleep(0.2)
         begun = time.monotonic()
