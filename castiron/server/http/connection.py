@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 
 from castiron.server import status
-from castiron.server.http import eager, exchange, port, whole
+from castiron.server.http import eager, exchange, linger, port, whole
 
 log = logging.getLogger("castiron.server")
 
@@ -29,7 +29,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_bounds", "_current", "_fed_bytes", "_has_paused", "_head_bytes", "_in_head",
-        "_is_beginning", "_latest", "_lines", "_loop", "_max_head_bytes", "_parser", "_peer_port", "_port", "_queue", "_refusal",
+        "_is_beginning", "_latest", "_lines", "_linger", "_loop", "_max_head_bytes", "_parser",
+        "_peer_port", "_port", "_queue", "_refusal",
         "_room", "_unread_at_s", "_url", "_whole", "is_last", "late_at_s", "peer", "transport",
     )  # fmt: skip
 
@@ -47,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head_bytes = self._fed_bytes = 0
         self._in_head = True
         self._whole: whole.Whole | None = None
+        self._linger: linger.Linger | None = None
         self._refusal = b""
         self._has_paused = False
         self._room: asyncio.Future[None] | None = None
@@ -104,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts what comes next."""
         del sizehint
-        if self._whole is None:
+        if self._whole is None or self._linger is not None:
             return self._port.scratch
         if self._latest is not None and self._latest.is_answered:
             self._whole.drop()
@@ -112,6 +114,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were put there."""
+        if self._linger is not None:
+            self._linger.took(nbytes)
+            return
         if self._whole is not None:
             self._fill(nbytes)
         elif not self._refusal:
@@ -284,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         """An answer was written: on to the next request, or to the end."""
         self._current = self._queue.popleft() if self._queue else None
         if not done.keeps_alive:
-            self.transport.close()
+            self._end(is_whole=done.is_complete)
             return
         self.resume_reading()
         if self._current is None:
@@ -295,9 +300,26 @@ class Connection(asyncio.BufferedProtocol):
     def _end_turn(self, done: exchange.Exchange) -> None:
         if self._refusal:
             self.write(self._refusal)
-            self.transport.close()
+            self._end(is_whole=False)
         elif done.is_complete:
             self._expect_next()
+
+    def _end(self, *, is_whole: bool) -> None:
+        """The last answer was written; a client that may still send must not lose it."""
+        self._current = None
+        self._queue.clear()
+        if is_whole or self.transport.is_closing():
+            self.transport.close()
+            return
+        self.late_at_s = math.inf
+        self._linger = linger.Linger(self.transport, self._bounds, self._loop.time())
+        self.resume_reading()
+
+    def outlasts(self, asked: exchange.Exchange) -> bool:
+        """Whether more of a body may come than is worth reading once it is answered."""
+        size = asked.headers.get(b"content-length", b"")
+        most = linger.most_bytes(self._bounds)
+        return not size.isdigit() or len(size) > 15 or int(size) > most
 
     # Bounds.
 
@@ -325,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(self._refusal)
         if faulty is not None:
             faulty.leave()
-        self.transport.close()
+        self._end(is_whole=False)
 
     def _owes_answers(self) -> bool:
         """Whether requests before the faulty one wait for theirs; a client takes them in order."""
@@ -343,6 +365,8 @@ class Connection(asyncio.BufferedProtocol):
             self._port.counted.refused_heads.child("unread").value += 1
             self.transport.abort()
             return
+        if self._linger is not None:
+            self._linger.check_time(now_s)
         if now_s < self.late_at_s or self._has_paused:
             return
         if self._in_head and self._head_bytes + self._fed_bytes == 0:

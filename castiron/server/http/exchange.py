@@ -206,9 +206,9 @@ class Exchange:
         if self.is_gone:
             return b""
         self.is_answered = True
-        if self._awaits_continue and not self.is_complete and code != 200:
+        if code != 200 and not self.is_complete:
             # Whether its body follows now is the client's choice; only a close makes it certain.
-            self.keeps_alive = False
+            self.keeps_alive &= not self._awaits_continue and not self._connection.outlasts(self)
         lines = [b"%b: %b\r\n" % line for line in headers]
         if not self.keeps_alive or self._connection.is_last:
             self.keeps_alive = False
