@@ -80,9 +80,14 @@ class Estimate:
         """One run of so many rows."""
         return int(self.batch_ns + self.row_ns * rows)
 
-    def total_ns(self, rows: int, limit: int) -> int:
-        """Runs of at most ``limit`` rows, one after the other, until so many rows are done."""
+    def total_ns(self, rows: int, limit: int, most_runs: int | None = None) -> int:
+        """Runs of at most ``limit`` rows, one after the other, until so many rows are done.
+
+        There are at most ``most_runs``: requests that are never split may be larger than the limit.
+        """
         num_runs = -(-max(rows, 1) // limit)
+        if most_runs is not None:
+            num_runs = min(num_runs, max(1, most_runs))
         return int(num_runs * self.batch_ns + self.row_ns * rows)
 
     def is_dearer(self, rows: int, than: int) -> bool:

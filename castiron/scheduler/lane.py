@@ -102,12 +102,14 @@ class Lane:
             ahead = self._waiting.num_ahead(self._waiting.urgency(asked, now))
             rows += ahead * self._waiting.rows // len(self._waiting)
         each = self.limit.rows if self.is_merging else max(1, rows // (ahead + 1))
-        return now + self._running_ns(now) + self.costs.total_ns(rows, each)
+        most_runs = None if self._settings.is_row_wise else ahead + 1
+        return now + self._running_ns(now) + self.costs.total_ns(rows, each, most_runs)
 
     def drain_ns(self, fill: float) -> int:
         """How long it takes, about, until the lane is only so full, if nothing more comes."""
         rows = int(self.held_rows * max(0.0, 1 - fill / max(self.fill, 1e-9)))
-        return self.costs.total_ns(rows, self.limit.rows)
+        most_runs = None if self._settings.is_row_wise else len(self.held)
+        return self.costs.total_ns(rows, self.limit.rows, most_runs)
 
     # Coming in.
 

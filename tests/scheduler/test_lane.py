@@ -6,7 +6,7 @@ import pytest
 
 from castiron.scheduler import request, settings
 from castiron.scheduler.request import Admitted, Refused
-from tests.scheduler.lanes import MS, ask, lane_of, members, ran, take
+from tests.scheduler.lanes import MS, ask, lane_of, learnt, members, ran, take
 
 
 def test_an_idle_lane_begins_at_once_and_a_busy_one_collects() -> None:
@@ -169,3 +169,16 @@ def test_less_important_classes_are_refused_first() -> None:
     answer = lane.submit(shed, 0)
     assert isinstance(answer, Refused)
     assert (answer.reason, shed.outcome) == (request.SHED, request.REFUSED)
+
+
+def test_a_request_that_is_never_split_is_foreseen_as_one_run() -> None:
+    lane = lane_of(runs_oversize=True, max_rows=1 << 30)
+    now = learnt(lane, 1 * MS)
+    lane.submit(ask(now), now)
+    take(lane, now)  # busy, so that what is hopeless is refused
+    large = ask(now, rows=100_000, timeout_ns=50 * MS)
+    assert lane.ready_ns(large, now) - now <= 3 * MS
+    assert isinstance(lane.submit(large, now), Admitted)
+    split = lane_of(is_row_wise=True)
+    now = learnt(split, 1 * MS)
+    assert split.ready_ns(ask(now, rows=800), now) - now >= 100 * MS
