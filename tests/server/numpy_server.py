@@ -48,8 +48,8 @@ def opened(endpoint: str) -> Callable[[tracer.Counts], tracer.Spool]:
 
 if __name__ == "__main__":
     _, _models, _cache, _settings = sys.argv
-    lines.write_to(form="text")
     _given = json.loads(_settings)
+    lines.write_to(form=_given.pop("log_form", "text"))
     _names = {field.name for field in dataclasses.fields(security_settings.Settings)}
     _security = {name: _given.pop(name) for name in _names & _given.keys()}
     _chosen = server_settings.Settings(**{"port": 0, "inline_us": 0.0, **_given})

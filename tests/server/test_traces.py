@@ -9,9 +9,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from tritonclient.grpc import service_pb2_grpc
 
-from tests.server import live
+from tests.server import grpc_calls, live
 from tests.telemetry import receiver
 
 _TRACE, _SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -87,6 +89,29 @@ def test_answers_tell_of_the_trace_of_times_and_of_the_machine(server: live.Serv
     assert re.fullmatch("[0-9a-f]{32}", refused["x-trace-id"])
     _, others, _ = server.ask("GET", "/v2")
     assert "x-trace-id" not in others
+
+
+def test_log_lines_about_a_request_have_its_trace_and_others_have_none(tmp_path: Path) -> None:
+    models = {"fragile/1/model.cast": "fragile"}
+    x = {"name": "x", "datatype": "FP32", "shape": [1], "data": [-1]}
+    with live.serving(tmp_path, models, log_form="json", grpc_port=0) as server:
+        told = [
+            server.ask("POST", "/v2/models/fragile/infer", {"inputs": [x]})[1]["x-trace-id"]
+            for _ in range(3)
+        ]
+        sent = grpc_calls.message("fragile", "FP32", [1], fp32_contents=[-1])
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            error: Any = grpc_calls.refused(stub.ModelInfer, sent)
+            told.append(dict(error.trailing_metadata())["x-trace-id"])
+        assert server.stop(signal.SIGTERM) == 0
+        lines = [json.loads(line) for line in server.log().splitlines()]
+    failed = [line for line in lines if "ZeroDivisionError" in line.get("error", "")]
+    assert [line["trace_id"] for line in failed] == told
+    assert len(set(told)) == 4
+    assert {line["level"] for line in failed} == {"error"}
+    assert any(line["event"] == "stopped" for line in lines)
+    assert not any("trace_id" in line for line in lines if line not in failed)
 
 
 def test_a_terse_server_tells_nothing_of_that(tmp_path: Path) -> None:

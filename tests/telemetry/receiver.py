@@ -18,7 +18,10 @@ Response = trace_service_pb2.ExportTraceServiceResponse
 
 
 class Received:
-    """What came; ``refusals`` are given instead of an answer, one for each of the next calls."""
+    """What came; ``refusals`` are given instead of an answer, one for each of the next calls.
+
+    While ``is_away``, connections over HTTP end without an answer.
+    """
 
     def __init__(self) -> None:
         self.endpoint = ""
@@ -26,6 +29,7 @@ class Received:
         self.resources: list[dict[str, Any]] = []
         self.num_calls = 0
         self.refusals: list[int] = []
+        self.is_away = False
         self.keeps = True
         self.count = 0
 
@@ -57,6 +61,9 @@ def over_http() -> Iterator[Received]:
 
         def do_POST(self) -> None:
             message = self.rfile.read(int(self.headers["content-length"]))
+            if received.is_away:
+                self.close_connection = True
+                return
             assert self.path == "/v1/traces"
             assert self.headers["content-type"] == "application/x-protobuf"
             code = received.refusals.pop(0) if received.refusals else 200

@@ -177,6 +177,26 @@ def test_a_busy_receiver_is_asked_again(kind: str) -> None:
         assert running.fates.exported.value == 10
 
 
+def test_a_receiver_that_was_away_gets_what_came_meanwhile_once_it_is_back() -> None:
+    async def run(received: receiver.Received) -> _Running:
+        async with _exporting(received.endpoint) as running:
+            await _send(running, 100, 1)
+            while received.count < 700:  # noqa: ASYNC110  a receiver has no events
+                await asyncio.sleep(0.02)
+            received.is_away = True
+            await _send(running, 200, 1)
+            await asyncio.sleep(1)
+            assert received.count == 700
+            received.is_away = False
+            await _send(running, 100, 1)
+        return running
+
+    with receiver.over_http() as received:
+        running = asyncio.run(run(received))
+    assert received.count == 7 * 400
+    assert (running.fates.exported.value, running.fates.dropped.value) == (400, 0)
+
+
 def test_without_a_receiver_requests_go_on_and_the_loss_is_counted() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
