@@ -45,6 +45,8 @@ class Interval:
     summary: record.Summary
     rss_bytes: int
     cpu_us: float
+    delayed_ms: float
+    """How long others had the CPU that the server was ready to use: what they spoiled."""
 
     @property
     def spread(self) -> float:
@@ -127,7 +129,8 @@ def loaded(
         summary = found.summary(first_s, last_s)
         if summary.sent:
             cpu_us = (after.cpu_s - before.cpu_s) / summary.sent * 1e6
-            intervals.append(Interval(summary, after.rss_bytes, cpu_us))
+            delayed_ms = (after.delayed_s - before.delayed_s) * 1e3
+            intervals.append(Interval(summary, after.rss_bytes, cpu_us, delayed_ms))
     return Outcome(rate, capacity, intervals, found.summary(), found.num_late)
 
 
@@ -145,11 +148,12 @@ def report(outcome: Outcome, plan: Plan) -> str:
             f"{each.summary.max_ms:.1f}",
             f"{each.rss_bytes / 1e6:.1f}",
             f"{each.cpu_us:.1f}",
+            f"{each.delayed_ms:.0f}",
         ]
         for number, each in enumerate(outcome.intervals, 1)
     ]
     head = ["minute", "ok", "refused", "failed", "p50 ms", "p99 ms", "p99/p50", "max ms", "RSS MB",
-            "CPU us/req"]  # fmt: skip
+            "CPU us/req", "held up ms"]  # fmt: skip
     kind = "Poisson arrivals" if plan.is_poisson else "a constant rate"
     lines = [
         (
@@ -163,7 +167,7 @@ def report(outcome: Outcome, plan: Plan) -> str:
         ),
         (
             f"{outcome.num_late} of {outcome.whole.sent} requests left late by the generator's "
-            f"fault; load average {os.getloadavg()[0]:.2f}"
+            f"fault; load average {os.getloadavg()[0]:.2f}; held up: ready to run while others ran"
         ),
     ]
     return table.with_heading(lines, table.markdown(head, rows))

@@ -95,7 +95,8 @@ class _Sender:
         self._target = target
         self._poll = select.epoll()
         self._used: dict[int, connection.Connection] = {}
-        self._free: list[connection.Connection] = []
+        # Used in turn, as those of many clients would be, so that none grows old unused.
+        self._free: deque[connection.Connection] = deque()
         self._num_missing = 0
         self._waiting: deque[int] = deque()
         self.record = record.Record()
@@ -162,7 +163,7 @@ class _Sender:
         """Send on a free connection, or on a new one where one was lost."""
         try:
             if self._free:
-                chosen = self._free.pop()
+                chosen = self._free.popleft()
             else:
                 self._num_missing -= 1
                 chosen = self._connected()
@@ -211,10 +212,9 @@ class _Sender:
 
     def _forget_free(self, descriptor: int) -> None:
         """A connection that was idle has been closed by the server."""
-        for index, each in enumerate(self._free):
-            if each.socket.fileno() == descriptor:
-                self._drop(self._free.pop(index))
-                return
+        for each in [each for each in self._free if each.socket.fileno() == descriptor]:
+            self._free.remove(each)
+            self._drop(each)
 
     def _drop(self, chosen: connection.Connection) -> None:
         self._poll.unregister(chosen.socket)

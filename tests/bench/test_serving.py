@@ -170,6 +170,7 @@ def test_the_time_and_memory_of_children_are_the_servers_too(tmp_path: Path) -> 
     assert seen.processes == 2
     assert 0.4 <= seen.cpu_s < 5
     assert seen.rss_bytes > 60_000_000
+    assert seen.delayed_s >= 0
 
 
 def test_the_last_line_of_wrk_is_read() -> None:
@@ -180,7 +181,7 @@ def test_the_last_line_of_wrk_is_read() -> None:
 
 def interval(p50_ms: float, p99_ms: float, rss: int, cpu_us: float) -> steady.Interval:
     summary = record.Summary(10, 10, 0, {}, p50_ms, p50_ms, p99_ms, p99_ms, p99_ms)
-    return steady.Interval(summary, rss, cpu_us)
+    return steady.Interval(summary, rss, cpu_us, 0.0)
 
 
 @pytest.mark.parametrize(
