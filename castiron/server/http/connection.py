@@ -21,6 +21,7 @@ from castiron.server.http import eager, exchange, linger, port, whole
 
 log = logging.getLogger("castiron.server")
 
+_MOST_AT_ONCE = 8
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
@@ -157,20 +158,30 @@ class Connection(asyncio.BufferedProtocol):
         self._end_message(taken)
 
     def _begin(self) -> None:
-        """Let the application begin with what is asked, and with what it lets follow at once."""
+        """Let the application begin with what is asked, and with some of what follows at once.
+
+        Others have their turn then, however many requests one client has sent together.
+        """
         self._is_beginning = True
-        while (current := self._current) is not None and not current.is_begun:
-            current.is_begun = True
-            try:
-                task = eager.start(self._port.application(current))
-            except Exception:
-                log.exception("%s %s failed", current.method, current.path)
-                self.transport.abort()
-                continue
-            if task is not None:
-                self._port.tasks.add(task)
-                task.add_done_callback(self._ended)
+        for _ in range(_MOST_AT_ONCE):
+            if (current := self._current) is None or current.is_begun:
+                break
+            self._begin_one(current)
+        else:
+            self._loop.call_soon(self._begin)
         self._is_beginning = False
+
+    def _begin_one(self, current: exchange.Exchange) -> None:
+        current.is_begun = True
+        try:
+            task = eager.start(self._port.application(current))
+        except Exception:
+            log.exception("%s %s failed", current.method, current.path)
+            self.transport.abort()
+            return
+        if task is not None:
+            self._port.tasks.add(task)
+            task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Applications answer their own errors; one that raises has left an answer unfinished."""

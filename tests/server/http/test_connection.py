@@ -1,0 +1,201 @@
+"""A connection fed by hand: order, turns, parts, and applications that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from castiron.server import meters, settings
+from castiron.server.http import connection, exchange, port
+
+
+class Transport:
+    """Where a connection writes to."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.ended = ""
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 7) if name == "peername" else None
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def can_write_eof(self) -> bool:
+        return False
+
+
+def opened(application: port.Application) -> tuple[connection.Connection, Transport]:
+    counted = meters.Meters(dict)
+    made = connection.Connection(port.Port(application, settings.Settings(), counted))
+    transport = Transport()
+    made.connection_made(transport)
+    return made, transport
+
+
+def feed(to: connection.Connection, data: bytes, size: int = 1 << 16) -> None:
+    """As the event loop does, in pieces."""
+    while data:
+        room = to.get_buffer(-1)
+        piece = data[: min(size, len(room))]
+        room[: len(piece)] = piece
+        to.buffer_updated(len(piece))
+        data = data[len(piece) :]
+
+
+def post(body: bytes, path: str = "/p") -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def echo(asked: exchange.Exchange) -> None:
+    body = b""
+    while not asked.is_complete:
+        body += bytes(await asked.part())
+    body += bytes(asked.take())
+    asked.answer(200, [(b"content-length", b"%d" % len(body))], body)
+
+
+def bodies(written: bytes) -> list[bytes]:
+    found = []
+    while written:
+        head, _, rest = written.partition(b"\r\n\r\n")
+        size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        found.append(rest[:size])
+        written = rest[size:]
+    return found
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(main())
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=40), st.integers(1, 500))
+def test_requests_sent_together_in_pieces_of_any_size_are_answered_in_order(
+    sent: list[bytes], size: int
+) -> None:
+    async def main() -> None:
+        one, transport = opened(echo)
+        feed(one, b"".join(map(post, sent)), size)
+        await asyncio.sleep(0.01)
+        assert bodies(transport.written) == sent
+        assert not transport.ended
+
+    run(main)
+
+
+def test_one_client_that_sends_many_at_once_lets_others_have_their_turn() -> None:
+    async def main() -> None:
+        one, transport = opened(echo)
+        answered: list[int] = []
+        asyncio.get_running_loop().call_soon(
+            lambda: answered.append(len(bodies(transport.written)))
+        )
+        feed(one, b"".join(post(b"%d" % number) for number in range(500)))
+        await asyncio.sleep(0.05)
+        assert answered[0] < 50
+        assert bodies(transport.written) == [b"%d" % number for number in range(500)]
+
+    run(main)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_application_that_raises_costs_its_own_connection_only(
+    waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(asked: exchange.Exchange) -> None:
+        del asked
+        if waits:
+            await asyncio.sleep(0)
+        raise KeyError("a fault of ours")
+
+    async def main() -> None:
+        one, transport = opened(broken)
+        feed(one, post(b""))
+        await asyncio.sleep(0.01)
+        assert transport.ended == "aborted"
+        assert not transport.written
+
+    run(main)
+    assert "a fault of ours" in caplog.text
+
+
+def test_an_answer_of_unknown_length_is_chunked_and_to_old_clients_ends_with_the_connection() -> (
+    None
+):
+    async def parts(asked: exchange.Exchange) -> None:
+        async def made() -> Any:
+            yield b"one"
+            yield b""
+            yield memoryview(b"three")
+
+        await asked.stream(200, [(b"content-type", b"text/plain")], made())
+
+    async def main() -> None:
+        one, transport = opened(parts)
+        feed(one, post(b""))
+        await asyncio.sleep(0)
+        assert transport.written.endswith(b"\r\n\r\n3\r\none\r\n5\r\nthree\r\n0\r\n\r\n")
+        assert b"transfer-encoding: chunked" in transport.written
+        assert not transport.ended
+        old, transport = opened(parts)
+        feed(old, b"GET / HTTP/1.0\r\n\r\n")
+        await asyncio.sleep(0)
+        assert transport.written.endswith(b"\r\n\r\nonethree")
+        assert b"chunked" not in transport.written
+        assert transport.ended == "closed"
+
+    run(main)
+
+
+def test_a_client_that_leaves_is_told_of_to_who_reads_and_who_answers() -> None:
+    async def main() -> None:
+        told: list[str] = []
+
+        async def reads(asked: exchange.Exchange) -> None:
+            asked.on_gone = lambda: told.append("gone")
+            try:
+                await asked.part()
+            finally:
+                told.append("ended")
+            asked.answer(200, [(b"content-length", b"0")], b"")
+
+        one, transport = opened(reads)
+        feed(one, post(b"0123456789")[:-10])
+        one.connection_lost(None)
+        await asyncio.sleep(0.01)
+        assert told[0] == "gone"
+        assert not transport.written
+
+    run(main)
+
+
+def test_a_header_with_the_end_of_a_line_in_it_never_leaves() -> None:
+    async def splits(asked: exchange.Exchange) -> None:
+        asked.answer(200, [(b"content-length", b"0"), (b"x", b"a\r\nset-cookie: b")], b"")
+
+    async def main() -> None:
+        one, transport = opened(splits)
+        feed(one, post(b""))
+        assert b"set-cookie" not in transport.written
+        assert transport.ended == "aborted"
+
+    run(main)
