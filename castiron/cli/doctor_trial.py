@@ -24,7 +24,7 @@ from pathlib import Path
 from castiron.cli.findings import Finding
 
 _NEEDED = ("numpy", "llvmlite", "onnx", "protobuf", "ml_dtypes")
-_FOR_SERVING = ("uvicorn", "uvloop", "httptools", "orjson", "PyJWT", "cryptography", "grpcio")
+_FOR_SERVING = ("uvloop", "httptools", "orjson", "PyJWT", "cryptography", "grpcio")
 _SHARED_BYTES = 1 << 20
 _LITTLE_BYTES = 256 << 20
 _TIMEOUT_S = 100.0
