@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 RUN := $(BIN)/python
 
 .PHONY: help install check format test demo serve bench behaviour serving wrk steady chaos docs \
-	realmodels backend fuzz telemetry clients slow clean
+	realmodels backend fuzz telemetry prometheus rules clients slow clean
 
 help:
 	@echo "make install      create .venv and install everything that is pinned in constraints.txt"
@@ -64,9 +64,15 @@ clients: install
 	npm ci --prefix tests/contract/client --no-audit --no-fund
 	$(RUN) -m pytest -m slow tests/contract
 
-telemetry: install
+prometheus:
 	command -v prometheus promtool || \
 	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends prometheus; }
+
+# Rules by promtool, and every query of every dashboard by a live Prometheus.
+rules: install prometheus
+	$(RUN) -m pytest -n0 -m slow tests/telemetry/test_rules.py tests/telemetry/test_live.py
+
+telemetry: install prometheus
 	$(RUN) -m pytest -m "" tests/telemetry
 
 slow: realmodels backend fuzz clients telemetry chaos

@@ -123,7 +123,7 @@ def report(found: Sequence[load.Told]) -> str:
         for each in found
     ]  # fmt: skip
     behind_ms = max(each.behind_ms() for each in found)
-    about = f"requests were sent at most {behind_ms:.1f} ms late, but for one in a thousand"
+    about = f"of a thousand requests, all but one were sent at most {behind_ms:.1f} ms late"
     return table.with_heading([*machine.description(), about], table.markdown(head, lines))
 
 

@@ -221,6 +221,7 @@ class _Run:
             self._lanes.running.remove(self)
         if error is None:
             version.count_run(self._batch, begun_ns, now, is_inline=is_inline)
+        version.lane.expire(now)  # whom the timer would have told in a moment did not wait either
         given_up = [part.request for part in parts if part.request.outcome]
         version.lane.finished(self._batch, self._outcome(outputs, error), now)
         for asked in given_up:
