@@ -42,12 +42,17 @@ def server() -> dict[str, Any]:
 def readiness(
     registry: registries.Registry, *, is_draining: bool, is_strict: bool
 ) -> tuple[bool, dict[str, Any]]:
-    """Whether a balancer should send requests here, and why not."""
+    """Whether a balancer should send requests here, and why not.
+
+    Strictly, every model must answer but those that were taken away on purpose.
+    """
     ready = {version.model for version in registry if version.is_ready}
     unsettled = registry.unsettled()
     is_ready = bool(ready) and not unsettled and not is_draining
     if is_strict:
-        is_ready = is_ready and ready == registry.models.keys()
+        is_ready = is_ready and ready == {
+            version.model for version in registry if version.state != versions.CLOSED
+        }
     detail: dict[str, Any] = {"ready": is_ready, "live": True}
     if is_draining:
         detail["reason"] = "the server is stopping"

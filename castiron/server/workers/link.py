@@ -21,7 +21,7 @@ from typing import Any
 from castiron import errors
 from castiron.registry import version as versions
 from castiron.runtime import crash
-from castiron.server import dispatch, listen, patience, served
+from castiron.server import describe, dispatch, listen, patience, served
 from castiron.server.workers import board, child, messages
 
 log = logging.getLogger("castiron.server")
@@ -73,8 +73,11 @@ class Link:
         assert self._dispatcher is not None
         state = board.STOPPING
         if not self._is_draining():
-            registry = self._dispatcher.registry
-            is_ready = any(each.is_ready for each in registry) and not registry.unsettled()
+            is_ready, _ = describe.readiness(
+                self._dispatcher.registry,
+                is_draining=False,
+                is_strict=self._dispatcher.settings.strict_readiness,
+            )
             state = board.READY if is_ready else board.UNREADY
         self._board.beat(self.index, state)
         asyncio.get_running_loop().call_later(_BEAT_S, self._beat)

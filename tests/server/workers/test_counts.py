@@ -1,4 +1,4 @@
-"""What the supervisor counts is on the page of every worker."""
+"""What workers tell about all of them: the supervisor's counts, and whether they are ready."""
 
 from __future__ import annotations
 
@@ -37,3 +37,24 @@ def test_replacements_and_changes_are_on_the_page_of_every_worker(tmp_path: Path
             assert f"{restarts}2" in page
             assert "castiron_workers 2" in page
             assert swaps in page
+
+
+def test_strict_readiness_holds_for_every_worker(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    several.publish(several.build(tmp_path / "two.cast"), models, "m", 1)
+    with several.serving(tmp_path, models, "--strict-readiness") as server:
+        broken = models / "broken" / "1" / "model.cast"
+        broken.parent.mkdir(parents=True)
+        broken.write_bytes(b"no executable")
+        assert server.admin("broken", "load")[0] == 503
+        server.wait(lambda: server.ready()["workers"] == {"ready": 0, "expected": 2})
+        for _ in range(8):  # whichever worker is asked
+            code, told = server.ask("GET", "/v2/health/ready")
+            assert (code, told["ready"]) == (503, False)
+            assert told["versions"] == {"broken/1": "failed"}
+        # Those who ask all the same are answered.
+        assert server.ask("POST", "/v2/models/m/infer", several.BODY)[0] == 200
+        assert server.admin("broken", "unload")[0] == 200
+        server.wait_ready(2)
+        assert {server.ask("GET", "/v2/health/ready")[0] for _ in range(8)} == {200}
