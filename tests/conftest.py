@@ -19,6 +19,11 @@ hypothesis.settings.register_profile("thorough", max_examples=2000, deadline=Non
 hypothesis.settings.load_profile("quick")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the longest of the slow tests are."""
+    parser.addoption("--swaps", type=int, default=1000, help="versions swapped under load")
+
+
 @pytest.fixture(scope="session")
 def model_file() -> Callable[[str], Path]:
     """A function from a name in `zoo/files.csv` to the verified file."""
