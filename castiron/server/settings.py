@@ -39,7 +39,7 @@ class Settings:
     )
 
     max_json_bytes: int = _setting(
-        16 << 20,
+        4 << 20,
         "The largest JSON part of a body; decoding it holds up every other request meanwhile.",
     )
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz import campaign, mutations, rpc, served
+from tests.fuzz import campaign, frames, mutations, rpc, served
 
 
 def main() -> int:
@@ -19,15 +19,17 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--protocols", nargs="+", choices=("REST", "gRPC"), default=("REST", "gRPC")
+        "--protocols", nargs="+", choices=campaign.PROTOCOLS, default=campaign.PROTOCOLS
     )
     parser.add_argument("--only", type=int, help="the number of one case")
     chosen = parser.parse_args()
-    numbers = range(chosen.requests // len(chosen.protocols))
+    whole = len({*chosen.protocols} - {"HTTP/2"}) or 1
+    numbers = range(chosen.requests // whole)
     if chosen.only is not None:
         numbers = range(chosen.only, chosen.only + 1)
         print(mutations.case(chosen.seed, chosen.only))
         print(rpc.call(chosen.seed, chosen.only))
+        print(frames.conversation(chosen.seed, chosen.only))
     with tempfile.TemporaryDirectory() as folder, served.serving(Path(folder)) as server:
         found = campaign.run(server, chosen.seed, numbers, chosen.protocols)
         print(found.text())

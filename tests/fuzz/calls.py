@@ -19,9 +19,11 @@ ROUTES = (
     "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models", "/v2/models/add_one",
     "/v2/models/every", "/v2/models/add_one/versions/1", "/v2/models/add_one/config",
     "/v2/models/add_one/ready", "/v2/models/add_one/stats", "/v2/models/stats", "/metrics",
+    "/v2/models/words", "/v2/models/table/config",
 )  # fmt: skip
 _INFER = "/v2/models/{}/infer"
 
+_WORDS = ["", "a", "caf\u00e9", "\U0001f600", "NaN", "a\x00b", "x" * 300]
 _FORMATS = {"BOOL": "?", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B",
             "UINT16": "H", "UINT32": "I", "UINT64": "Q", "FP16": "e", "FP32": "f",
             "FP64": "d", "BF16": "H"}  # fmt: skip
@@ -51,22 +53,83 @@ class Request:
 
 def question(dice: random.Random) -> Request:
     """A call without a body."""
-    if dice.random() < 0.1:
-        return Request("POST", "/v2/repository/index")
     return Request(dice.choice(["GET", "GET", "HEAD"]), dice.choice(ROUTES))
+
+
+def control(dice: random.Random) -> tuple[Request, dict[str, Any]]:
+    """A right call that lists, loads or unloads models; its JSON as well."""
+    verb = dice.choice(["index", "index", "models/spare/load", "models/spare/unload"])
+    content: dict[str, Any] = {}
+    if verb == "index" and dice.random() < 0.5:
+        content["ready"] = dice.random() < 0.5
+    if verb.endswith("/unload") and dice.random() < 0.5:
+        content["parameters"] = {"unload_dependents": True}
+    return of_json(f"/v2/repository/{verb}", content), content
+
+
+def of_json(target: str, content: Any) -> Request:
+    """A call of anything with this JSON."""
+    return Request("POST", target, body=json.dumps(content).encode())
+
+
+def batch(dice: random.Random) -> tuple[Request, dict[str, Any], bytes]:
+    """A right call of many; its JSON and its raw part as well."""
+    chosen, first = content(dice)
+    requests, tail = [first], b""
+    while len(requests) < dice.choice([1, 2, 5]):
+        named, more = content(dice)
+        if named == chosen:
+            requests.append(more)
+    for tensor in [each for request in requests for each in request["inputs"]]:
+        if dice.random() < 0.3:
+            data = packed(tensor["datatype"], tensor.pop("data"))
+            tensor["parameters"] = {"binary_data_size": len(data)}
+            tail += data
+    whole = {"requests": requests}
+    head = json.dumps(whole).encode()
+    headers = [("Inference-Header-Content-Length", str(len(head)))]
+    if dice.random() < 0.3:
+        headers.append(("Accept", "multipart/mixed"))
+    return Request("POST", f"/v2/models/{chosen}/batch", headers, head + tail), whole, tail
+
+
+def predict(dice: random.Random) -> tuple[Request, dict[str, Any]]:
+    """A right call with an application's values; the values as well."""
+    rows = dice.choice([0, 1, 3, 16])
+    values: dict[str, Any] = {"cells": [[dice.choice([0, -1.5, 100])] * 4 for _ in range(rows)]}
+    if dice.random() < 0.3:
+        values["note"] = {"text": dice.choice(["", "caf\u00e9"]), "language": "de"}
+    if dice.random() < 0.3:
+        values |= {"scale": 0.5, "flag": True}
+    return of_values(values, is_form=dice.random() < 0.3), values
+
+
+def of_values(values: dict[str, Any], *, is_form: bool) -> Request:
+    """The call with these values, as JSON or as a form."""
+    if not is_form:
+        return of_json("/v2/models/table/predict", values)
+    parts = [
+        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{json.dumps(value)}\r\n'
+        for name, value in values.items()
+    ]
+    body = "".join([*parts, "--b--\r\n"]).encode("utf-8", "replace")
+    kind = ("Content-Type", "multipart/form-data; boundary=b")
+    return Request("POST", "/v2/models/table/predict", [kind], body)
 
 
 def content(dice: random.Random) -> tuple[str, dict[str, Any]]:
     """A model, and the JSON content of a right call of it."""
-    model = dice.choice(["add_one", "add_one", "every"])
-    inputs = _add_one(dice) if model == "add_one" else _every(dice)
+    model = dice.choice(["add_one", "add_one", "every", "words"])
+    inputs = {"add_one": _add_one, "every": _every, "words": _words}[model](dice)
     found: dict[str, Any] = {"inputs": inputs}
     if dice.random() < 0.3:
         found["id"] = dice.choice(["a", "", "\u00e9\U0001f600", "x" * 200])
     if dice.random() < 0.2:
         found["parameters"] = {"binary_data_output": dice.random() < 0.5}
     if dice.random() < 0.2:
-        names = ["y"] if model == "add_one" else [f"{name}_out" for name in served.DTYPES]
+        names = {"add_one": ["y"], "words": ["v"]}.get(
+            model, [f"{name}_out" for name in served.DTYPES]
+        )
         names = dice.sample(names, dice.randint(1, len(names)))
         raw = {"parameters": {"binary_data": dice.random() < 0.5}}
         found["outputs"] = [
@@ -108,6 +171,9 @@ def of_raw(model: str, found: Any, tail: bytes, told: int | None = None) -> Requ
 
 def packed(datatype: str, values: list[Any]) -> bytes:
     """Raw little-endian values; BF16 as the upper halves of FP32."""
+    if datatype == "BYTES":
+        texts = [str(value).encode() for value in values]
+        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
     if datatype == "BF16":
         words = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))
         values = [word >> 16 for word in words]
@@ -140,6 +206,11 @@ def _add_one(dice: random.Random) -> list[dict[str, Any]]:
     rows = dice.choice([0, 1, 1, 2, 7, 300])
     data = [dice.choice([0.5, -1, 3, 1e30, 1e-40]) for _ in range(rows * 4)]
     return [{"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": data}]
+
+
+def _words(dice: random.Random) -> list[dict[str, Any]]:
+    data = [dice.choice(_WORDS) for _ in range(dice.choice([0, 1, 2, 40]))]
+    return [{"name": "w", "datatype": "BYTES", "shape": [len(data)], "data": data}]
 
 
 def _every(dice: random.Random) -> list[dict[str, Any]]:

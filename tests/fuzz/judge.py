@@ -40,10 +40,30 @@ def answers(data: bytes, sent: bytes) -> Iterator[Answer]:
         length = int(headers.get("content-length", "0"))
         if code == 100 or (may_be_head and (not rest or rest.startswith(b"HTTP/1.1 "))):
             length = 0
-        if len(rest) < length:
-            raise UnreadableError(f"{len(rest)} of {length} bytes of a body")
-        yield Answer(code, headers, rest[:length])
-        data = rest[length:]
+        if headers.get("transfer-encoding") == "chunked":
+            body, data = _unchunked(rest)
+        else:
+            if len(rest) < length:
+                raise UnreadableError(f"{len(rest)} of {length} bytes of a body")
+            body, data = rest[:length], rest[length:]
+        yield Answer(code, headers, body)
+
+
+def _unchunked(data: bytes) -> tuple[bytes, bytes]:
+    """The body in some chunks, and what follows it."""
+    parts = []
+    while True:
+        line, mark, data = data.partition(b"\r\n")
+        try:
+            size = int(line, 16)
+        except ValueError:
+            raise UnreadableError(f"the length of a chunk is {line[:40]!r}") from None
+        if not mark or len(data) < size + 2 or data[size : size + 2] != b"\r\n":
+            raise UnreadableError(f"{len(data)} of {size} bytes of a chunk")
+        parts.append(data[:size])
+        data = data[size + 2 :]
+        if not size:
+            return b"".join(parts), data
 
 
 def _head(head: bytes) -> tuple[int, dict[str, str]]:
@@ -76,6 +96,10 @@ def _about(answer: Answer, sent: bytes) -> Iterator[str]:
     if isinstance(content, ValueError):
         yield f"JSON that is none: {answer.body[:200]!r}"
     if answer.code in {100, 200} or not answer.body:
+        return
+    if answer.code == 503 and b"/health/ready" in sent and isinstance(content, dict):
+        if content.get("ready") is not False:  # it says so while a model is loaded again
+            yield f"neither ready nor not: {answer.body[:200]!r}"
         return
     if not (isinstance(content, dict) and isinstance(content.get("error"), str)):
         yield f"no error body: {answer.body[:200]!r}"

@@ -6,6 +6,7 @@ the same Case, so that a finding can be sent again.
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 from collections.abc import Callable
@@ -43,12 +44,25 @@ def _raw(dice: random.Random) -> calls.Request:
     return calls.infer_raw(dice)[0]
 
 
+def _batch(dice: random.Random) -> calls.Request:
+    return calls.batch(dice)[0]
+
+
+def _predict(dice: random.Random) -> calls.Request:
+    return calls.predict(dice)[0]
+
+
+def _control(dice: random.Random) -> calls.Request:
+    return calls.control(dice)[0]
+
+
 _INFERS = (calls.infer, _raw)
+_OTHERS = (_batch, _predict, _control)
 
 
 def right(dice: random.Random) -> Case:
     """Nothing is wrong: amid all damage these are answered."""
-    request = dice.choice([calls.question, *_INFERS])(dice)
+    request = dice.choice([calls.question, *_INFERS, *_OTHERS])(dice)
     if request.body and dice.random() < 0.3:
         request = calls.compressed(request, dice)
     if request.body and dice.random() < 0.2:
@@ -89,7 +103,7 @@ def json_text(dice: random.Random) -> Case:
 def raw_parts(dice: random.Random) -> Case:
     """Raw tensors whose lengths lie, or whose bytes are wrong."""
     _, found, tail = calls.infer_raw(dice)
-    model = "add_one" if len(found["inputs"]) == 1 else "every"
+    model = {"x": "add_one", "w": "words"}.get(found["inputs"][0]["name"], "every")
     told = None
     match dice.randrange(6):
         case 0:
@@ -113,6 +127,47 @@ def raw_parts(dice: random.Random) -> Case:
     if dice.random() < 0.1:
         request.headers.append(("Inference-Header-Content-Length", "3"))
     return Case("raw parts", [request.encoded()])
+
+
+def batches(dice: random.Random) -> Case:
+    """Many requests in one body, with fields changed or raw parts that lie."""
+    request, found, tail = calls.batch(dice)
+    changed: Any = found
+    if dice.random() < 0.7:
+        changed = _changed(found, dice)
+    else:
+        tail = dice.choice([tail[: len(tail) // 2], tail + b"xyz", dice.randbytes(len(tail))])
+    head = json.dumps(changed).encode()
+    told = dice.choice([len(head)] * 5 + [0, 1, len(head) + len(tail) + 1])
+    headers = [("Inference-Header-Content-Length", str(told)), *request.headers[1:]]
+    text = calls.Request("POST", request.target, headers, head + tail).encoded()
+    return Case("batches", [text])
+
+
+def applications(dice: random.Random) -> Case:
+    """Values of applications changed, as JSON and as forms; bytes of forms changed."""
+    request, values = calls.predict(dice)
+    if dice.random() < 0.7:
+        changed = _changed(values, dice)
+        is_form = bool(request.headers) and isinstance(changed, dict)
+        request = calls.of_values(changed, is_form=is_form)
+    else:
+        request.body = bytes_changed(request.body, dice)
+    if dice.random() < 0.1:
+        kinds = ["image/png", "text/html", "", "multipart/form-data", "application/json; x=\xff"]
+        request.headers = [("Content-Type", dice.choice(kinds))]
+    return Case("applications", [request.encoded()])
+
+
+def controls(dice: random.Random) -> Case:
+    """Loading, unloading and listing, with odd bodies and names."""
+    request, content = calls.control(dice)
+    if dice.random() < 0.8:
+        request = calls.of_json(request.target, _changed(content or {"a": {}}, dice))
+    if dice.random() < 0.2:
+        name = dice.choice(["none", "..", "%2e%2e%2f", "%00", "\xe9", "spare/x", "", "a" * 300])
+        request.target = request.target.replace("spare", name)
+    return Case("controls", [request.encoded()])
 
 
 def compression(dice: random.Random) -> Case:
@@ -261,7 +316,7 @@ def noise(dice: random.Random) -> Case:
 
 
 _FAMILIES: dict[Callable[[random.Random], Case], int] = {
-    right: 10, json_values: 22, json_text: 8, raw_parts: 12, compression: 8, body_bytes: 10,
+    right: 12, batches: 7, applications: 7, controls: 3, json_values: 18, json_text: 8, raw_parts: 12, compression: 8, body_bytes: 10,
     framing: 10, headers: 6, chunks: 5, pipelined: 3, slow: 2, cut_off: 3, gone: 2, places: 6,
     noise: 2,
 }  # fmt: skip

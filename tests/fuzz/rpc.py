@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2
 from tests.fuzz import calls, mutations, protos, report, served
 
 _SIDE_BY_SIDE = 100
-_SERVICE = "/inference.GRPCInferenceService/"
+SERVICE = "/inference.GRPCInferenceService/"
 _ASKED = {
     "ServerLive": service_pb2.ServerLiveRequest,
     "ServerReady": service_pb2.ServerReadyRequest,
@@ -27,11 +27,14 @@ _ASKED = {
     "ModelConfig": service_pb2.ModelConfigRequest,
     "ModelStatistics": service_pb2.ModelStatisticsRequest,
     "RepositoryIndex": service_pb2.RepositoryIndexRequest,
+    "RepositoryModelLoad": service_pb2.RepositoryModelLoadRequest,
+    "RepositoryModelUnload": service_pb2.RepositoryModelUnloadRequest,
 }
 _FIELDS = {"BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
            "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
            "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
-           "FP32": "fp32_contents", "FP64": "fp64_contents"}  # fmt: skip
+           "FP32": "fp32_contents", "FP64": "fp64_contents",
+           "BYTES": "bytes_contents"}  # fmt: skip
 _FAULTS = {"INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE",
            "FAILED_PRECONDITION"}  # fmt: skip
 
@@ -60,6 +63,8 @@ def call(seed: int, index: int) -> Call:
     message = _infer(dice) if name == "ModelInfer" else _ASKED[name]()
     if "name" in message.DESCRIPTOR.fields_by_name:
         message.name = "add_one"
+    elif name.startswith("RepositoryModel"):
+        message.model_name = "spare"
     match dice.choices(["right", "fields", "bytes", "method", "deadline", "gone"],
                        [15, 50, 20, 3, 6, 6])[0]:  # fmt: skip
         case "fields":
@@ -92,7 +97,10 @@ def _infer(dice: random.Random) -> Any:
         if is_raw:
             message.raw_input_contents.append(calls.packed(tensor["datatype"], tensor["data"]))
         else:
-            getattr(made.contents, _FIELDS[tensor["datatype"]]).extend(tensor["data"])
+            data = tensor["data"]
+            if tensor["datatype"] == "BYTES":
+                data = [each.encode() for each in data]
+            getattr(made.contents, _FIELDS[tensor["datatype"]]).extend(data)
     for wanted in found.get("outputs", []):
         message.outputs.add(name=wanted["name"])
     return message
@@ -136,7 +144,7 @@ async def _judged(channel: grpc.aio.Channel, name: tuple[int, int], found: repor
 
 async def _answer(channel: grpc.aio.Channel, asked: Call) -> tuple[str, str]:
     """The status code's name and its words."""
-    rpc = channel.unary_unary(_SERVICE + asked.method)
+    rpc = channel.unary_unary(SERVICE + asked.method)
     timeout_s = served.DEADLINE_S if asked.timeout_s is None else asked.timeout_s
     begun = rpc(asked.data, timeout=timeout_s)
     if asked.leaves:

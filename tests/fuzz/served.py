@@ -20,6 +20,8 @@ import onnx
 from onnx import TensorProto, helper
 from prometheus_client import parser
 
+from castiron.contract import document, model
+
 MAX_BODY_BYTES, MAX_HEAD_BYTES = 1 << 18, 1 << 14
 # Longer than any connection can last that the server treats as it says: head, body at the least
 # rate, answer, idling, and the grain of its sweeps; with room for a busy machine.
@@ -55,6 +57,24 @@ DTYPES = {
     "FP32": int(TensorProto.FLOAT),
     "FP64": int(TensorProto.DOUBLE),
 }
+
+
+_ROWS = (model.Tensor("x", "FP32", ("rows", 4)), model.Tensor("y", "FP32", ("rows", 4)))
+TABLE = model.Contract(
+    name="table",
+    input=_ROWS[:1],
+    output=_ROWS[1:],
+    schema=model.Schema(
+        (
+            model.Entry("cells", "table", "x", max_rows=16,
+                        columns=tuple(model.Column(name, (-100, 100)) for name in "abcd")),
+            model.Entry("note", "text", optional=True, languages=("en", "de"), max_chars=50),
+            model.Entry("scale", "number", optional=True, range=(0, 1)),
+            model.Entry("flag", "flag", optional=True),
+        ),
+        (model.Entry("sums", "tensor", "y"),),
+    ),
+)  # fmt: skip
 
 
 class Server:
@@ -117,7 +137,8 @@ class Server:
 def serving(folder: Path) -> Iterator[Server]:
     """A server over models that add one and that give everything back, ready.
 
-    ``spare`` is there to be loaded and unloaded.
+    ``spare`` is there to be loaded and unloaded, ``table`` answers predict, ``words`` gives strings
+    back.
     """
     _save(folder / "models")
     command = [sys.executable, "-m", "castiron", "serve", str(folder / "models"), "--port", "0", "--grpc-port", "0",
@@ -129,7 +150,7 @@ def serving(folder: Path) -> Iterator[Server]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     try:
         server = Server(process, folder / "log.txt")
-        _wait_ready(server)
+        wait_ready(server)
         yield server
     finally:
         if process.poll() is None:
@@ -139,7 +160,8 @@ def serving(folder: Path) -> Iterator[Server]:
             process.stdout.close()
 
 
-def _wait_ready(server: Server) -> None:
+def wait_ready(server: Server) -> None:
+    """Until every model has settled and one is ready."""
     end = time.monotonic() + _START_S
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
@@ -154,8 +176,12 @@ def _save(folder: Path) -> None:
     one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
     rows: list[int | str] = ["rows", 4]
     sides = {name: (int(TensorProto.FLOAT), rows) for name in "xy"}
-    for name in ("add_one", "spare"):
+    for name in ("add_one", "spare", "table"):
         _write(folder / name, [add], sides, [one])
+    (folder / "table" / "1" / "contract.toml").write_text(document.text(TABLE))
+    text: tuple[int, list[int | str]] = (int(TensorProto.STRING), ["n"])
+    same = helper.make_node("Identity", ["w"], ["v"])
+    _write(folder / "words", [same], {"w": text, "v": text}, [])
     nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in DTYPES]
     each: dict[str, tuple[int, list[int | str]]] = {}
     for suffix in ("", "_out"):
@@ -175,5 +201,5 @@ def _write(
     graph = helper.make_graph(nodes, folder.name, described[:half], described[half:], constants)
     opsets = [helper.make_opsetid("", 20)]
     (folder / "1").mkdir(parents=True)
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    onnx.save(model, folder / "1" / "model.onnx")
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    onnx.save(made, folder / "1" / "model.onnx")

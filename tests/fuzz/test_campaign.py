@@ -23,7 +23,7 @@ def test_four_thousand_odd_requests_are_each_answered_as_they_should(
     assert not found.complaints, found.text()
     for code in ("200", "400", "OK", "INVALID_ARGUMENT"):
         assert found.codes[code] > 300, found.text()
-    assert len(found.families) == 15 + 6
+    assert len(found.families) == 18 + 6 + 5
 
 
 def test_the_same_numbers_are_the_same_cases() -> None:

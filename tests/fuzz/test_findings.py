@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import time
 from collections.abc import Iterator
 
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
-from tests.fuzz import calls, judge, served
+from tests.fuzz import calls, frames, judge, served
 
 X = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
 
@@ -85,3 +87,49 @@ def test_no_values_of_extents_that_no_array_has_are_refused(
     (found,) = answers(server, request.encoded())
     assert found.code == 400
     assert json.loads(found.body)["error"].startswith("inputs[0]")
+
+
+@pytest.mark.parametrize("name", [b"M\xff", b"\xe5\x28", b"\xed\xa0\x80"])
+def test_a_method_whose_name_is_no_text_does_not_close_the_port(
+    server: served.Server, name: bytes
+) -> None:
+    """The library ends its server then; another one takes its place."""
+    before = server.log().count("another one is started")
+    block = frames.head("Mxx").replace(b"Mxx", name.ljust(3, b"x"))
+    end_s = time.monotonic() + 10
+    with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=20) as connection:
+        connection.sendall(frames.PREFACE + frames.frame(4, 0, 0) + frames.frame(1, 5, 1, block))
+        while server.log().count("another one is started") == before:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+    while time.monotonic() < end_s:
+        with (
+            contextlib.suppress(grpc.RpcError),
+            grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+        ):
+            call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            assert call(b"", timeout=5) == b"\x08\x01"
+            return
+    raise AssertionError(server.log())
+
+
+@pytest.mark.parametrize("is_raw", [True, False])
+def test_strings_that_are_no_text_come_back_over_grpc(server: served.Server, is_raw: bool) -> None:
+    """Also from a model that another process runs, as strings are."""
+    words = [b"\xff\x00\x99", "gr\xf6\xdfe".encode(), b""]
+    sent = service_pb2.ModelInferRequest(model_name="words")
+    tensor = sent.inputs.add(name="w", datatype="BYTES", shape=[3])
+    packed = b"".join(len(each).to_bytes(4, "little") + each for each in words)
+    if is_raw:
+        sent.raw_input_contents.append(packed)
+    else:
+        tensor.contents.bytes_contents.extend(words)
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        found = service_pb2.ModelInferResponse.FromString(
+            call(sent.SerializeToString(), timeout=20)
+        )
+    if is_raw:
+        assert found.raw_output_contents[0] == packed
+    else:
+        assert list(found.outputs[0].contents.bytes_contents) == words

@@ -132,4 +132,8 @@ def _plain(output: np.ndarray, dtype: dtypes.DType) -> list[Any]:
     flat = output.reshape(-1)
     if dtype is not dtypes.STRING:
         return flat.astype(elements.numpy_dtype(dtype), copy=False).tolist()
-    return [item if isinstance(item, bytes) else str(item).encode() for item in flat.tolist()]
+    # What was not UTF-8 comes out of another process as escapes (``tensor/elements.py``).
+    return [
+        item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
+        for item in flat.tolist()
+    ]
