@@ -24,9 +24,7 @@ def descriptor() -> bytes:
     """The serialized FileDescriptorProto of the source as it stands."""
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "set"
-        status = protoc.main(
-            ["", f"-I{SOURCE.parent}", f"--descriptor_set_out={out}", str(SOURCE)]
-        )
+        status = protoc.main(["", f"-I{SOURCE.parent}", f"--descriptor_set_out={out}", str(SOURCE)])
         if status:
             raise SystemExit(status)
         found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
