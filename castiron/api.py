@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     import pathlib
+    import socket
     from collections.abc import Callable, Sequence
     from typing import Any
 
@@ -358,7 +359,10 @@ def _traces(endpoint: str) -> Callable[[tracer.Counts], tracer.Spool]:
     from castiron.telemetry.exporters import otlp
 
     def open_traces(counts: tracer.Counts) -> tracer.Spool:
-        return tracer.Spool(otlp.start(endpoint, castiron.__version__)[1], counts)
+        def start() -> socket.socket:
+            return otlp.start(endpoint, castiron.__version__)[1]
+
+        return tracer.Spool(start(), counts, start)
 
     return open_traces
 

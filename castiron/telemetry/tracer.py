@@ -10,18 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from castiron.telemetry import context, metrics, timeline
+
+log = logging.getLogger("castiron.telemetry")
 
 MESSAGE_BYTES = 32 << 10
 REPORT = struct.Struct("<QQ")  # requests whose spans were exported, and dropped, since the last
 _MOST_WAITING_BYTES = 16 << 20
 _LINGER_S = 0.1
+_REOPEN_S = 2.0
 
 # The trace of the request that this task works on, for its log lines.
 trace_id: contextvars.ContextVar[bytes] = contextvars.ContextVar("castiron_trace_id", default=b"")
@@ -45,13 +50,24 @@ class Fates:
 
 
 class Spool:
-    """Records on their way to the exporter through ``channel``, a socket that keeps messages."""
+    """Records on their way to the exporter through ``channel``, a socket that keeps messages.
 
-    __slots__ = ("_channel", "_counts", "_loop", "_message", "_message_bytes", "_timer",
-                 "_waiting", "_waiting_bytes", "_watches")  # fmt: skip
+    ``reopen`` starts another exporter when this one has died, some seconds later; what comes until
+    then is dropped and counted.
+    """
 
-    def __init__(self, channel: socket.socket, counts: Counts) -> None:
+    __slots__ = ("_channel", "_counts", "_is_lost", "_loop", "_message", "_message_bytes",
+                 "_reopen", "_timer", "_waiting", "_waiting_bytes", "_watches")  # fmt: skip
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        counts: Counts,
+        reopen: Callable[[], socket.socket] | None = None,
+    ) -> None:
         channel.setblocking(False)
+        self._reopen = reopen
+        self._is_lost = False
         self._channel = channel
         self._counts = counts
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,8 +115,25 @@ class Spool:
             self._watch()
             return
         except OSError:  # the exporter is gone
-            self._drop_all()
+            self._lose()
         self._unwatch()
+
+    def _lose(self) -> None:
+        self._drop_all()
+        if self._is_lost or self._loop is None or self._reopen is None:
+            return
+        self._is_lost = True
+        log.warning("the exporter of traces has died; another begins in %g s", _REOPEN_S)
+        self._loop.call_later(_REOPEN_S, self._open_again, self._reopen)
+
+    def _open_again(self, reopen: Callable[[], socket.socket]) -> None:
+        if self._reopen is None:
+            return  # closed meanwhile
+        self._unwatch()
+        self._channel.close()
+        self._channel = reopen()
+        self._channel.setblocking(False)
+        self._is_lost = False
 
     def _watch(self) -> None:
         if not self._watches and self._loop is not None:
@@ -135,6 +168,7 @@ class Spool:
     def close(self, patience_s: float = 5.0) -> None:
         """Send what is left and wait until the exporter has sent it on; not for the event loop."""
         self._unwatch()
+        self._reopen = None
         if self._timer is not None:
             self._timer.cancel()
         self._close_message()

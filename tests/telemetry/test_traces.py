@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import AsyncIterator
 
@@ -225,6 +227,34 @@ def test_an_exporter_that_was_killed_costs_its_records_only() -> None:
     with receiver.over_http() as received:
         running = asyncio.run(run(received.endpoint))
     assert running.fates.dropped.value == 500
+
+
+def test_after_an_exporter_that_was_killed_another_begins() -> None:
+    async def run(endpoint: str) -> tuple[tracer.Fates, list[subprocess.Popen[bytes]]]:
+        fates = tracer.Fates(metrics.Metrics().family(families.SPANS))
+        processes: list[subprocess.Popen[bytes]] = []
+
+        def start() -> socket.socket:
+            process, channel = otlp.start(endpoint, "0.0")
+            processes.append(process)
+            return channel
+
+        traced = tracer.Tracer(1.0, tracer.Spool(start(), fates, start))
+        processes[0].kill()
+        processes[0].wait()
+        for index in range(40):
+            done = _done(traced, index)
+            traced.end(done, "ok", done.accepted_ns + 7000)
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(traced.close)
+        return fates, processes
+
+    with receiver.over_http() as received:
+        fates, processes = asyncio.run(run(received.endpoint))
+        assert [process.wait(30) for process in processes] == [-signal.SIGKILL, 0]
+        assert fates.exported.value + fates.dropped.value == 40
+        assert fates.exported.value >= 10
+        assert received.count == 7 * fates.exported.value
 
 
 def test_what_an_exporter_that_sleeps_cannot_take_is_bounded() -> None:
