@@ -10,7 +10,6 @@ from castiron.server import call, inference, rows, served, status
 from castiron.server import settings as server_settings
 from castiron.server.grpc import tensors
 
-
 # The library's timer may fire a little before its own clock says that the time is over.
 _CLOCKS_DIFFER_S = 0.005
 
