@@ -1,6 +1,6 @@
 """Maps parts of a file into memory, at addresses that generated code may use.
 
-Through libc directly, because Python's mmap objects would own memory that threads outside the
+``runtime/memory.py`` maps memory without a file by the same ``map_pages``. Through libc directly, because Python's mmap objects would own memory that threads outside the
 interpreter touch. Nothing is ever writable and executable at once.
 """
 
@@ -10,8 +10,8 @@ import ctypes
 import errno
 import os
 
-_READ, _WRITE, _EXEC = 1, 2, 4
-_PRIVATE, _ANONYMOUS = 2, 0x20
+READ, WRITE, _EXEC = 1, 2, 4
+SHARED, PRIVATE, ANONYMOUS = 1, 2, 0x20
 _FAILED = ctypes.c_void_p(-1).value
 _COPY_BYTES = 1 << 20
 
@@ -38,13 +38,13 @@ def map_data(fd: int, offset: int, size: int) -> int:
 
     The caller has checked that the file is that long. Raises OSError. Stays until `unmap`.
     """
-    return _map(size, _READ, _PRIVATE, fd, offset)
+    return map_pages(size, READ, PRIVATE, fd, offset)
 
 
 def map_code(fd: int, offset: int, size: int) -> int:
     """Like `map_data`, executable; where the file system forbids that, an executable copy."""
     try:
-        return _map(size, _READ | _EXEC, _PRIVATE, fd, offset)
+        return map_pages(size, READ | _EXEC, PRIVATE, fd, offset)
     except PermissionError:
         return copy_code(fd, offset, size)
 
@@ -55,7 +55,7 @@ def copy_code(fd: int, offset: int, size: int) -> int:
     Written first, then made executable and read-only in one step, in which the kernel also
     makes instruction caches agree. Raises OSError.
     """
-    address = _map(size, _READ | _WRITE, _PRIVATE | _ANONYMOUS, -1, 0)
+    address = map_pages(size, READ | WRITE, PRIVATE | ANONYMOUS, -1, 0)
     try:
         _fill(address, fd, offset, size)
         _make_executable(address, size)
@@ -76,7 +76,8 @@ def unmap(address: int, size: int) -> None:
         raise _os_error("unmap memory")
 
 
-def _map(size: int, protection: int, flags: int, fd: int, offset: int) -> int:
+def map_pages(size: int, protection: int, flags: int, fd: int, offset: int) -> int:
+    """The address of new pages, by the rules of mmap(2). Raises OSError."""
     address = _mmap(None, size, protection, flags, fd, offset)
     if address is None or address == _FAILED:
         raise _os_error("map memory")
@@ -84,7 +85,7 @@ def _map(size: int, protection: int, flags: int, fd: int, offset: int) -> int:
 
 
 def _make_executable(address: int, size: int) -> None:
-    if _mprotect(address, size, _READ | _EXEC):
+    if _mprotect(address, size, READ | _EXEC):
         raise _os_error("make code executable")
 
 

@@ -10,31 +10,16 @@ from __future__ import annotations
 import ctypes
 import os
 
+from castiron.executable import mapping
+
 PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE")
 HUGE_PAGE_BYTES = 2 << 20
 
-_READ_WRITE = 1 | 2
-_MAP_SHARED = 1
-_MAP_PRIVATE = 2
-_MAP_ANONYMOUS = 32
 _MADV_DONTNEED = 4
 _MADV_HUGEPAGE = 14
 _MADV_POPULATE_WRITE = 23
-_FAILED = (1 << 64) - 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_mmap = _libc.mmap
-_mmap.restype = ctypes.c_void_p
-_mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-)
-_munmap = _libc.munmap
-_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _madvise = _libc.madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
@@ -50,8 +35,8 @@ def map_private(size_bytes: int, align_bytes: int = PAGE_BYTES) -> int:
     Raises MemoryError when the system refuses.
     """
     if align_bytes <= PAGE_BYTES:
-        return _map(size_bytes, _MAP_PRIVATE | _MAP_ANONYMOUS, -1)
-    wide = _map(size_bytes + align_bytes, _MAP_PRIVATE | _MAP_ANONYMOUS, -1)
+        return _map(size_bytes, mapping.PRIVATE | mapping.ANONYMOUS, -1)
+    wide = _map(size_bytes + align_bytes, mapping.PRIVATE | mapping.ANONYMOUS, -1)
     address = round_up(wide, align_bytes)
     before = address - wide
     if before:
@@ -62,14 +47,12 @@ def map_private(size_bytes: int, align_bytes: int = PAGE_BYTES) -> int:
 
 def map_shared(fd: int, size_bytes: int) -> int:
     """Return the address at which the first bytes of the file `fd` are mapped, shared."""
-    return _map(size_bytes, _MAP_SHARED, fd)
+    return _map(size_bytes, mapping.SHARED, fd)
 
 
 def unmap(address: int, size_bytes: int) -> None:
     """Give the pages back to the system; the addresses become invalid."""
-    if _munmap(address, size_bytes):
-        code = ctypes.get_errno()
-        raise OSError(code, f"munmap of {size_bytes} bytes: {os.strerror(code)}")
+    mapping.unmap(address, size_bytes)
 
 
 def advise_huge(address: int, size_bytes: int) -> bool:
@@ -94,8 +77,7 @@ def discard(address: int, size_bytes: int) -> None:
 
 
 def _map(size_bytes: int, flags: int, fd: int) -> int:
-    address: int | None = _mmap(None, size_bytes, _READ_WRITE, flags, fd, 0)
-    if address is None or address == _FAILED:
-        code = ctypes.get_errno()
-        raise MemoryError(f"the system refused {size_bytes} bytes: {os.strerror(code)}")
-    return address
+    try:
+        return mapping.map_pages(size_bytes, mapping.READ | mapping.WRITE, flags, fd, 0)
+    except OSError as fault:
+        raise MemoryError(f"the system refused {size_bytes} bytes: {fault.strerror}") from None

@@ -49,14 +49,14 @@ def test_a_copy_of_code_runs_and_cannot_be_written(code_file: pathlib.Path) -> N
 def test_a_file_system_without_exec_gets_the_copy(
     code_file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = mapping._map
+    real = mapping.map_pages
 
     def forbid_exec(size: int, protection: int, flags: int, fd: int, offset: int) -> int:
         if fd >= 0 and protection & 4:
             raise PermissionError(1, "Operation not permitted")
         return real(size, protection, flags, fd, offset)
 
-    monkeypatch.setattr(mapping, "_map", forbid_exec)
+    monkeypatch.setattr(mapping, "map_pages", forbid_exec)
     fd = os.open(code_file, os.O_RDONLY)
     address = mapping.map_code(fd, 65536, len(CODE))
     os.close(fd)
