@@ -34,12 +34,15 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 LARGE = 150_528  # 3 x 224 x 224 values, 600 KB
 
 
-def save_model(path: Path, size: int) -> None:
-    """y = x + 1 over ``size`` values."""
+def save_model(path: Path, size: int, *, is_identity: bool = False) -> None:
+    """y = x + 1 over ``size`` values, or just y = x."""
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name in "xy"]
     one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
     node = helper.make_node("Add", ["x", "one"], ["y"])
-    graph = helper.make_graph([node], "add_one", values[:1], values[1:], [one])
+    if is_identity:
+        node = helper.make_node("Identity", ["x"], ["y"])
+    constants = [] if is_identity else [one]
+    graph = helper.make_graph([node], "tiny", values[:1], values[1:], constants)
     opsets = [helper.make_opsetid("", 20)]
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
@@ -56,6 +59,16 @@ def served(folder: Path) -> Iterator[tuple[int, int]]:
         while b" 200 " not in ask_once(port, b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n"):
             time.sleep(0.05)
         yield process.pid, port
+        process.terminate()
+
+
+@contextlib.contextmanager
+def bare() -> Iterator[int]:
+    """The port of a server that only answers, pinned to the first CPU."""
+    command = ["taskset", "-c", "0", sys.executable, "-m", "bench.bare"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline().decode().rsplit(":", 1)[1])
         process.terminate()
 
 
@@ -159,15 +172,19 @@ def report(seconds: float) -> str:
         folder = Path(name)
         sizes = {"tiny": 4, "large": LARGE}
         for model, size in sizes.items():
-            save_model(folder / f"models/{model}/1/model.onnx", size)
+            path = folder / f"models/{model}/1/model.onnx"
+            save_model(path, size, is_identity=model == "large")
         base = in_process_us(folder)
         rows = [["in process, tiny model", f"{base:.0f}", "", "", "", ""]]
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        with bare() as port:
+            p50, p99 = latencies_us(port, request("tiny", 4, is_raw=False), seconds)
+        rows.append(["an empty answer, by a bare loop", f"{p50:.0f}", f"{p99:.0f}", "", "", ""])
         with served(folder) as (process, port):
-            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
             for label, model, is_raw in (
                 ("JSON, tiny model", "tiny", False),
                 ("binary, tiny model", "tiny", True),
-                ("binary, 600 KB in and out", "large", True),
+                ("binary, 600 KB in and out, an identity", "large", True),
             ):
                 text = request(model, sizes[model], is_raw=is_raw)
                 p50, p99 = latencies_us(port, text, seconds)
