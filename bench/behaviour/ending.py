@@ -83,7 +83,7 @@ def worker_killed(server: servers.Server, way: ways.Way) -> probes.Outcome:
     most the calls in flight are lost, each of them is told so, calls sent half a second later
     are all answered, readiness says ready only while that is so, and two compute again in 10 s.
     """
-    clients = [type(way)(server) for _ in range(_NUM_CLIENTS)]  # type: ignore[call-arg]
+    clients = [way.another() for _ in range(_NUM_CLIENTS)]
     calls = [lambda each=each: each.ask("slow", [[1.0]]) for each in clients]
     with steady.load(calls, 0.0) as seen, _looking(server) as looks:
         time.sleep(2.0)

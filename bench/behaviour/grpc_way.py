@@ -22,13 +22,18 @@ class Grpc:
 
     name = "gRPC"
 
-    def __init__(self, server: servers.Server) -> None:
+    def __init__(self, server: servers.Server, *, waits: bool = False) -> None:
         self.server = server
+        self._waits = waits
         self.port = server.grpc_port
         # A connection of its own, where channels to one address would otherwise share one.
         options = [("grpc.use_local_subchannel_pool", 1)]
         self._channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    def another(self) -> Grpc:
+        """Its calls wait for a connection: the library fails them for a second after a refusal."""
+        return Grpc(self.server, waits=True)
 
     def request(self, model: str, rows: ways.Rows) -> Any:
         """A right message."""
@@ -48,7 +53,9 @@ class Grpc:
         """Any message."""
         begun_s = time.monotonic()
         try:
-            reply = self._stub.ModelInfer(message, timeout=deadline_s or ways.PATIENCE_S)
+            reply = self._stub.ModelInfer(
+                message, timeout=deadline_s or ways.PATIENCE_S, wait_for_ready=self._waits
+            )
         except grpc.RpcError as fault:
             code = fault.code().name
             took_s = time.monotonic() - begun_s

@@ -45,6 +45,9 @@ class Way(Protocol):
 
     name: str
 
+    def another(self) -> Way:
+        """A client of its own, whose calls wait until it is connected."""
+
     def ask(self, model: str, rows: Rows, deadline_s: float | None = None) -> Answer:
         """One call; with a deadline, told to the server where the protocol can, else left then."""
 
@@ -77,6 +80,10 @@ class Rest:
         self.server = server
         self.port = server.http_port
         self._is_oip = server.speaks == "oip"
+
+    def another(self) -> Rest:
+        """Each of its calls connects anew."""
+        return Rest(self.server)
 
     def path(self, model: str) -> str:
         """Where a model is asked."""
