@@ -353,7 +353,7 @@ def test_heads_are_bounded(server: live.Server) -> None:
         answer = server.send(sent)
         assert answer == b"" or answer.startswith(b"HTTP/1.1 431 "), answer[:100]
     assert server.send(
-        b"GET /v2 HTTP/1.1\r\nConnection: close\r\n" + line % 1 + b"\r\n"
+        b"GET /v2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + line % 1 + b"\r\n"
     ).startswith(b"HTTP/1.1 200 ")
 
 

@@ -263,7 +263,9 @@ def test_an_expected_continue_is_given_and_a_refused_one_is_not_waited_for(
             assert asking.recv(65536).startswith(b"HTTP/1.1 100 ")
             asking.sendall(body)
             assert asking.recv(65536).startswith(b"HTTP/1.1 200 ")
-        refused = b"POST %s HTTP/1.1\r\nContent-Length: 999\r\nExpect: 100-continue\r\n\r\n"
+        refused = (
+            b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\nExpect: 100-continue\r\n\r\n"
+        )
         assert server.send(refused % PATH.encode()).startswith(b"HTTP/1.1 413 ")
 
 

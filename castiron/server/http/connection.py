@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 from collections import deque
 from typing import Any
 
 import httptools
 
 from castiron.server import status
-from castiron.server.http import eager, exchange, linger, port, whole
+from castiron.server.http import eager, exchange, heads, linger, port, whole
 
 log = logging.getLogger("castiron.server")
 
 _MOST_AT_ONCE = 8
-_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+# When a client that sends no more is first asked whether it still reads.
+_STILL_THERE_S = 0.05
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -30,9 +30,9 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_bounds", "_current", "_fed_bytes", "_has_paused", "_head_bytes", "_in_head",
-        "_is_beginning", "_latest", "_lines", "_linger", "_loop", "_max_head_bytes", "_parser",
-        "_peer_port", "_port", "_queue", "_refusal",
-        "_room", "_unread_at_s", "_url", "_whole", "is_last", "late_at_s", "peer", "transport",
+        "_is_beginning", "_is_idle", "_latest", "_lines", "_linger", "_loop", "_max_head_bytes",
+        "_parser", "_peer_port", "_port", "_queue", "_refusal", "_room", "_unread_at_s",
+        "_unread_bytes", "_url", "_whole", "is_last", "late_at_s", "peer", "transport",
     )  # fmt: skip
 
     def __init__(self, shared: port.Port) -> None:
@@ -47,13 +47,14 @@ class Connection(asyncio.BufferedProtocol):
         self._url = b""
         self._lines: exchange.Headers = []
         self._head_bytes = self._fed_bytes = 0
-        self._in_head = True
+        self._in_head = self._is_idle = True
         self._whole: whole.Whole | None = None
         self._linger: linger.Linger | None = None
         self._refusal = b""
         self._has_paused = False
         self._room: asyncio.Future[None] | None = None
         self._unread_at_s = self.late_at_s = math.inf
+        self._unread_bytes = 0
         self.is_last = False  # what is asked now is answered, then it closes
         self.peer, self._peer_port = "", 0
         self._parser = self._new_parser()
@@ -88,8 +89,25 @@ class Connection(asyncio.BufferedProtocol):
             each.leave()
 
     def eof_received(self) -> bool:
-        """The client sends no more, which counts as gone."""
-        return False
+        """The client sends no more; whether it may still read. One that waits for nothing is gone.
+
+        Whether it has only ended its own side cannot be seen, so it is asked: an interim answer
+        makes the system of a client that has gone reset the connection. TLS ends both sides.
+        """
+        if self._current is None or self._linger is not None or not self.transport.can_write_eof():
+            return False
+        if self._latest is None or not self._latest.is_complete:
+            return False
+        self.late_at_s = math.inf
+        if not self.is_last:
+            self.is_last = True
+            self._loop.call_later(_STILL_THERE_S, self._ask_again, _STILL_THERE_S)
+        return True
+
+    def _ask_again(self, waited_s: float) -> None:
+        if self._current is not None and not self.transport.is_closing():
+            self._current.tell_interim()
+            self._loop.call_later(2 * waited_s, self._ask_again, 2 * waited_s)
 
     @property
     def address(self) -> str:
@@ -109,8 +127,6 @@ class Connection(asyncio.BufferedProtocol):
         del sizehint
         if self._whole is None or self._linger is not None:
             return self._port.scratch
-        if self._latest is not None and self._latest.is_answered:
-            self._whole.drop()
         return self._whole.room(self._port.scratch)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -126,9 +142,11 @@ class Connection(asyncio.BufferedProtocol):
             self._begin()
 
     def _parse(self, data: bytes) -> None:
-        """A head that does not end is counted here, since no callback tells of it."""
+        """What does not end is counted here, since no callback tells of it: lines, also those after
+        a body, and what may stand beside the size of a chunk.
+        """
         if self._in_head:
-            data = _without_upgrade(data)
+            data = heads.without_upgrade(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -136,15 +154,11 @@ class Connection(asyncio.BufferedProtocol):
             if self._latest is not None:
                 self._latest.keeps_alive = False
         except (httptools.HttpParserError, UnicodeError) as fault:
-            if self._head_bytes > self._max_head_bytes:
-                self._refuse_head()
-            else:
-                self.refuse(400, f"expected an HTTP/1.1 request: {_cause(fault)}", "malformed")
+            self._refuse_faulty(_cause(fault))
             return
-        if self._in_head:
-            self._fed_bytes += len(data)
-            if self._fed_bytes > self._bounds.max_head_bytes + port.SCRATCH_BYTES:
-                self._refuse_head()
+        self._fed_bytes += len(data)
+        if self._fed_bytes > self._max_head_bytes + port.SCRATCH_BYTES:
+            self._refuse_head()
 
     def _fill(self, size: int) -> None:
         """So many bytes of a large body were put into its own memory, past the parser."""
@@ -160,11 +174,13 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self) -> None:
         """Let the application begin with what is asked, and with some of what follows at once.
 
-        Others have their turn then, however many requests one client has sent together.
+        Others have their turn then, however many requests one client has sent together. One that
+        does not read its answers gets no more of them.
         """
         self._is_beginning = True
         for _ in range(_MOST_AT_ONCE):
-            if (current := self._current) is None or current.is_begun:
+            current = self._current
+            if current is None or current.is_begun or self._room is not None:
                 break
             self._begin_one(current)
         else:
@@ -199,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         """The first byte of a head."""
         self._url = b""
         self._lines = []
+        self._is_idle = False
         self._expect_head()
 
     def _expect_head(self) -> None:
@@ -218,32 +235,39 @@ class Connection(asyncio.BufferedProtocol):
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > self._max_head_bytes:
             raise ValueError("too large")
-        self._lines.append((name.lower(), value))
+        self._lines.append((name.lower(), value.rstrip(b" \t")))  # white space is no part of it
 
     def on_headers_complete(self) -> None:
         """The head is there; the request waits for its turn, its body is due."""
         parser = self._parser
-        self._in_head = False
-        self.late_at_s = self._loop.time() + self._bounds.body_timeout_s
-        is_old = parser.get_http_version() == "1.0"
-        latest = self._latest = exchange.Exchange(
-            self, parser.get_method().decode("ascii"), _path_of(self._url), self._lines,
-            keeps_alive=not is_old and parser.should_keep_alive(), has_chunks=not is_old,
+        version = parser.get_http_version()
+        is_old = version == "1.0"
+        latest = exchange.Exchange(
+            self, parser.get_method().decode("ascii"), heads.path_of(self._url), self._lines,
+            keeps_alive=not is_old and parser.should_keep_alive(), is_old=is_old,
         )  # fmt: skip
+        heads.check(latest.header_lines, latest.headers, version)
+        if parser.should_upgrade():
+            heads.refuse_upgrade(latest.headers)
+        self._latest = latest
         self._lines = []  # what follows a chunked body is no header of the request
+        self._in_head = False
+        self._fed_bytes = 0
+        self.late_at_s = self._loop.time() + self._bounds.body_timeout_s
         if self._current is not None:
             self._queue.append(latest)
             self.pause_reading()
             return
         self._current = latest
-        size = _number_in(latest.headers, b"content-length")
+        size = heads.number_in(latest.headers, b"content-length")
         if port.SCRATCH_BYTES <= size <= self._bounds.max_body_bytes:
-            json_bytes = _number_in(latest.headers, b"inference-header-content-length")
+            json_bytes = heads.number_in(latest.headers, b"inference-header-content-length")
             self._whole = whole.Whole(size, json_bytes)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, which gives it time for more."""
         self.late_at_s += len(body) / self._bounds.min_body_rate
+        self._fed_bytes = 0
         if self._whole is not None:
             self._whole.add(body)
         else:
@@ -263,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _expect_next(self) -> None:
         """Nothing is asked: the next head may take its time."""
-        self._in_head = True
+        self._in_head = self._is_idle = True
         self._head_bytes = self._fed_bytes = 0
         self.late_at_s = self._loop.time() + self._bounds.keep_alive_s
 
@@ -274,6 +298,11 @@ class Connection(asyncio.BufferedProtocol):
         """The header line that tells the time."""
         return self._port.date_line
 
+    @property
+    def ends_now(self) -> bool:
+        """Whether the answer that is due now is the last one."""
+        return self.is_last and not self._queue
+
     def pause_reading(self) -> None:
         """Let the client wait with what it sends."""
         if not self._has_paused:
@@ -282,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_reading(self) -> None:
         """Let it send on."""
-        if self._has_paused:
+        if self._has_paused and not self.transport.is_closing():
             self._has_paused = False
             self.transport.resume_reading()
 
@@ -299,25 +328,32 @@ class Connection(asyncio.BufferedProtocol):
     def answered(self, done: exchange.Exchange) -> None:
         """An answer was written: on to the next request, or to the end."""
         self._current = self._queue.popleft() if self._queue else None
+        if self._whole is not None:
+            self._whole.drop()
         if not done.keeps_alive:
-            self._end(is_whole=done.is_complete)
+            self._end(is_whole=done.is_complete and not self._has_paused)
             return
-        self.resume_reading()
+        self._read_on()
         if self._current is None:
             self._end_turn(done)
         elif not self._is_beginning:
             self._loop.call_soon(self._begin)
 
+    def _read_on(self) -> None:
+        """Take more, unless the client has yet to read its answers, or has asked ahead."""
+        if self._room is None and not self._queue:
+            self.resume_reading()
+
     def _end_turn(self, done: exchange.Exchange) -> None:
         if self._refusal:
             self.write(self._refusal)
             self._end(is_whole=False)
-        elif done.is_complete:
+        elif done.is_complete and not self._in_head:
             self._expect_next()
 
     def _end(self, *, is_whole: bool) -> None:
         """The last answer was written; a client that may still send must not lose it."""
-        self._current = None
+        self._current = self._whole = None
         self._queue.clear()
         if is_whole or self.transport.is_closing():
             self.transport.close()
@@ -334,6 +370,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # Bounds.
 
+    def _refuse_faulty(self, cause: BaseException) -> None:
+        if isinstance(cause, heads.Fault):
+            self.refuse(cause.code, str(cause), "malformed")
+        elif self._head_bytes > self._max_head_bytes:
+            self._refuse_head()
+        else:
+            self.refuse(400, f"expected an HTTP/1.1 request: {cause}", "malformed")
+
     def _refuse_head(self) -> None:
         limit = self._bounds.max_head_bytes
         self.refuse(431, f"headers: expected at most {limit} bytes, found more", "large_head")
@@ -347,6 +391,7 @@ class Connection(asyncio.BufferedProtocol):
         content = status.body_of(message)
         self._refusal = (
             exchange.STATUS_LINES[code]
+            + self.date_line
             + b"content-type: application/json\r\nconnection: close\r\n"
             + b"content-length: %d\r\n\r\n" % len(content)
             + content
@@ -372,28 +417,42 @@ class Connection(asyncio.BufferedProtocol):
     def check_time(self, now_s: float) -> None:
         """Refuse a client that is late with its head or body; drop one that does not read."""
         if now_s >= self._unread_at_s:
-            self._unread_at_s = math.inf
-            self._port.counted.refused_heads.child("unread").value += 1
-            self.transport.abort()
-            return
+            self._check_reader(now_s)
         if self._linger is not None:
             self._linger.check_time(now_s)
         if now_s < self.late_at_s or self._has_paused:
             return
-        if self._in_head and self._head_bytes + self._fed_bytes == 0:
+        if self._is_idle:
             self.transport.close()  # it has asked nothing
         else:
             self.refuse(408, "the request took too long to arrive", "late")
 
     def pause_writing(self) -> None:
         """The client does not read its answer as fast as we write it."""
-        self._unread_at_s = self._loop.time() + self._bounds.body_timeout_s
         self._room = self._loop.create_future()
+        self._expect_reader(self._loop.time())
+
+    def _expect_reader(self, now_s: float) -> None:
+        self._unread_at_s = now_s + self._bounds.body_timeout_s
+        self._unread_bytes = self.transport.get_write_buffer_size()
+
+    def _check_reader(self, now_s: float) -> None:
+        """Drop a client that has read slower than it may send."""
+        taken = self._unread_bytes - self.transport.get_write_buffer_size()
+        if taken >= self._bounds.min_body_rate * self._bounds.body_timeout_s:
+            self._expect_reader(now_s)
+            return
+        self._unread_at_s = math.inf
+        self._port.counted.refused_heads.child("unread").value += 1
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         """The client has read enough for more to be written."""
         self._unread_at_s = math.inf
         self._free_room()
+        self._read_on()
+        if self._current is not None and not self._current.is_begun:
+            self._loop.call_soon(self._begin)
 
     def _free_room(self) -> None:
         if self._room is not None and not self._room.done():
@@ -401,34 +460,7 @@ class Connection(asyncio.BufferedProtocol):
         self._room = None
 
 
-def _path_of(url: bytes) -> bytes:
-    """The path of an address, without its query."""
-    if url.startswith(b"/") and b"?" not in url and b"#" not in url:
-        return url
-    path: bytes | None = httptools.parse_url(url).path
-    return path or b""
-
-
-def _number_in(headers: dict[bytes, bytes], wanted: bytes) -> int:
-    """The number in a header, 0 when there is none; what is wrong with it is told elsewhere."""
-    value = headers.get(wanted)
-    return int(value) if value is not None and value.isdigit() and len(value) < 16 else 0
-
-
 def _cause(fault: Exception) -> BaseException:
     """What went wrong inside one of our callbacks, else what the parser says."""
     is_callback = isinstance(fault, httptools.HttpParserCallbackError)
     return (fault.__context__ or fault) if is_callback else fault
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """The head with its offer to change protocols renamed, which a server may ignore.
-
-    The parser would take a body that follows for the other protocol; some clients offer HTTP/2
-    with every first request.
-    """
-    end = data.find(b"\r\n\r\n")
-    head = data if end < 0 else data[:end]
-    if _UPGRADE.search(head) is None:
-        return data
-    return _UPGRADE.sub(b"\r\nx-offer:", head) + data[len(head) :]

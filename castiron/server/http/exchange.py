@@ -10,13 +10,10 @@ import asyncio
 import contextlib
 import http
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from castiron.server import status
-
-if TYPE_CHECKING:
-    from castiron.server.http import connection as connections
 
 Headers = list[tuple[bytes, bytes]]
 Bytes = bytes | memoryview
@@ -30,47 +27,75 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HIGH_WATER = 64 << 10
 
 
+class Connection(Protocol):
+    """What an exchange needs of ``connection.py``."""
+
+    peer: str
+    transport: Any
+
+    @property
+    def address(self) -> str:
+        """The client's address and port."""
+
+    @property
+    def date_line(self) -> bytes:
+        """The header line that tells the time."""
+
+    @property
+    def ends_now(self) -> bool:
+        """Whether the answer that is due now is the last one."""
+
+    def pause_reading(self) -> None:
+        """Let the client wait with what it sends."""
+
+    def resume_reading(self) -> None:
+        """Let it send on."""
+
+    def write(self, data: Bytes) -> None:
+        """Send."""
+
+    async def room(self) -> None:
+        """Wait until the client has read enough."""
+
+    def answered(self, done: Exchange) -> None:
+        """All of an answer was written."""
+
+    def outlasts(self, asked: Exchange) -> bool:
+        """Whether more of a body may come than is worth reading."""
+
+
 class Exchange:
     """A request, from its head to the end of its answer."""
 
     __slots__ = (
-        "_awaits_continue",
-        "_connection",
-        "_held",
-        "_waiter",
-        "_whole",
-        "asked", "has_chunks",
-        "header_lines",
-        "headers",
-        "is_answered",
-        "is_begun",
-        "is_complete",
-        "is_gone",
-        "keeps_alive",
-        "method",
-        "on_gone",
-        "raw_path",
+        "_awaits_continue", "_connection", "_held", "_held_bytes", "_is_old", "_waiter", "_whole",
+        "asked", "header_lines", "headers", "is_answered", "is_begun", "is_complete", "is_gone",
+        "keeps_alive", "method", "on_gone", "raw_path",
     )  # fmt: skip
 
     def __init__(
         self,
-        connection: connections.Connection,
+        connection: Connection,
         method: str,
         raw_path: bytes,
         header_lines: Headers,
         *,
         keeps_alive: bool,
-        has_chunks: bool,
+        is_old: bool,
     ) -> None:
         self._connection = connection
         self.method = method
         self.raw_path = raw_path
         self.header_lines = header_lines
-        self.headers = dict(header_lines)
+        # The last line of each name; ``heads.py`` refuses those that may stand only once.
+        self.headers = headers = dict(header_lines)
         self.keeps_alive = keeps_alive
-        self.has_chunks = has_chunks
-        self._awaits_continue = self.headers.get(b"expect", b"").lower() == b"100-continue"
+        self._is_old = is_old  # HTTP/1.0, which knows neither chunks nor interim answers
+        self._awaits_continue = (
+            not is_old and headers.get(b"expect", b"").lower() == b"100-continue"
+        )
         self._held: list[bytes] = []
+        self._held_bytes = 0
         self._whole: memoryview | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.is_begun = False
@@ -91,7 +116,7 @@ class Exchange:
         return self._connection.peer
 
     @property
-    def connection(self) -> connections.Connection:
+    def connection(self) -> Connection:
         """Where the client is."""
         return self._connection
 
@@ -102,7 +127,8 @@ class Exchange:
         if self.is_answered:
             return
         self._held.append(part)
-        if len(part) > _HIGH_WATER or sum(map(len, self._held)) > _HIGH_WATER:
+        self._held_bytes += len(part)
+        if self._held_bytes > _HIGH_WATER:
             self._connection.pause_reading()
         self._wake()
 
@@ -133,6 +159,7 @@ class Exchange:
             whole, self._whole = self._whole, None
             return whole
         held = self._held
+        self._held_bytes = 0
         if len(held) == 1:
             return held.pop()
         taken = b"".join(held)
@@ -154,6 +181,11 @@ class Exchange:
         return self.take()
 
     # The answer.
+
+    def tell_interim(self) -> None:
+        """Let the client know that its answer is still to come, if it may be told so."""
+        if not self.is_answered and not self._is_old:
+            self._connection.write(_CONTINUE)
 
     def answer(self, code: int, headers: Headers, body: Bytes) -> None:
         """Write the whole answer; nothing when the client has gone."""
@@ -180,7 +212,7 @@ class Exchange:
 
         HTTP/1.0 knows no chunks: there its end is the end of the connection.
         """
-        if self.has_chunks:
+        if not self._is_old:
             headers = [*headers, (b"transfer-encoding", b"chunked")]
         self._connection.write(self._begin(code, headers))
         with contextlib.suppress(status.ClientGone):
@@ -188,14 +220,14 @@ class Exchange:
                 async for part in parts:
                     await self._write_chunk(part)
         if not self.is_gone:
-            self._connection.write(b"0\r\n\r\n" if self.has_chunks else b"")
+            self._connection.write(b"0\r\n\r\n" if not self._is_old else b"")
             self._connection.answered(self)
 
     async def _write_chunk(self, part: Bytes) -> None:
         await self._connection.room()
         if self.is_gone:
             raise status.ClientGone("the client left before its answer was complete")
-        if part and self.has_chunks:
+        if part and not self._is_old:
             part = b"".join((b"%x\r\n" % len(part), part, b"\r\n"))
         self._connection.write(part)
 
@@ -206,11 +238,11 @@ class Exchange:
         if self.is_gone:
             return b""
         self.is_answered = True
-        if code != 200 and not self.is_complete:
+        if not self.is_complete:
             # Whether its body follows now is the client's choice; only a close makes it certain.
             self.keeps_alive &= not self._awaits_continue and not self._connection.outlasts(self)
         lines = [b"%b: %b\r\n" % line for line in headers]
-        if not self.keeps_alive or self._connection.is_last:
+        if not self.keeps_alive or self._connection.ends_now:
             self.keeps_alive = False
             lines.append(b"connection: close\r\n")
         head = b"".join((STATUS_LINES[code], self._connection.date_line, *lines))

@@ -53,10 +53,10 @@ class Listener:
         ``hurry`` ends the wait.
         """
         self.stop_accepting()
-        for each in list(self._port.connections):
-            each.shut_down()
+        self._shut_down()
         end_s = asyncio.get_running_loop().time() + timeout_s
         while (self._port.connections or self._port.tasks) and not self._is_hurried:
+            self._shut_down()
             if asyncio.get_running_loop().time() >= end_s:
                 log.error("cancelled %d requests that took too long", len(self._port.tasks))
                 self.hurry()
@@ -64,6 +64,12 @@ class Listener:
             await asyncio.sleep(_LOOK_S)
         if self._port.tasks:
             await asyncio.wait(self._port.tasks, timeout=_LAST_WORDS_S)
+
+    def _shut_down(self) -> None:
+        """Also of connections that were taken in time and have just ended their TLS handshake."""
+        for each in list(self._port.connections):
+            if not each.is_last:
+                each.shut_down()
 
     def hurry(self) -> None:
         """Cancel all that is under way, and wait for nobody."""

@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 import email.utils
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from castiron.server import meters
 from castiron.server import settings as server_settings
+from castiron.server.http import exchange
 
-if TYPE_CHECKING:
-    from castiron.server.http import connection, exchange
-
-Application = Callable[["exchange.Exchange"], Coroutine[Any, Any, None]]
+Application = Callable[[exchange.Exchange], Coroutine[Any, Any, None]]
 
 # Also the largest body that is read through the parser; larger ones get memory of their own.
 SCRATCH_BYTES = 64 << 10
+
+
+class Client(Protocol):
+    """A connection, as ``listener.py`` sees it."""
+
+    is_last: bool
+
+    def check_time(self, now_s: float) -> None:
+        """About once a second: refuse or drop it when it is late."""
+
+    def shut_down(self) -> None:
+        """Close when what was asked is answered."""
 
 
 class Port:
@@ -30,7 +40,7 @@ class Port:
         self.application = application
         self.bounds = bounds
         self.counted = counted
-        self.connections: set[connection.Connection] = set()
+        self.connections: set[Client] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.date_line = b""

@@ -3,89 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from castiron.server import meters, settings
-from castiron.server.http import connection, exchange, port
-
-
-class Transport:
-    """Where a connection writes to."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.ended = ""
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.written += bytes(data)
-
-    def close(self) -> None:
-        self.ended = self.ended or "closed"
-
-    def abort(self) -> None:
-        self.ended = "aborted"
-
-    def is_closing(self) -> bool:
-        return bool(self.ended)
-
-    def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 7) if name == "peername" else None
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def can_write_eof(self) -> bool:
-        return False
-
-
-def opened(application: port.Application) -> tuple[connection.Connection, Transport]:
-    counted = meters.Meters(dict)
-    made = connection.Connection(port.Port(application, settings.Settings(), counted))
-    transport = Transport()
-    made.connection_made(transport)
-    return made, transport
-
-
-def feed(to: connection.Connection, data: bytes, size: int = 1 << 16) -> None:
-    """As the event loop does, in pieces."""
-    while data:
-        room = to.get_buffer(-1)
-        piece = data[: min(size, len(room))]
-        room[: len(piece)] = piece
-        to.buffer_updated(len(piece))
-        data = data[len(piece) :]
-
-
-def post(body: bytes, path: str = "/p") -> bytes:
-    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-async def echo(asked: exchange.Exchange) -> None:
-    body = b""
-    while not asked.is_complete:
-        body += bytes(await asked.part())
-    body += bytes(asked.take())
-    asked.answer(200, [(b"content-length", b"%d" % len(body))], body)
-
-
-def bodies(written: bytes) -> list[bytes]:
-    found = []
-    while written:
-        head, _, rest = written.partition(b"\r\n\r\n")
-        size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        found.append(rest[:size])
-        written = rest[size:]
-    return found
-
-
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(main())
+from castiron.server.http import exchange
+from tests.server.http.wires import bodies, echo, feed, opened, post, run
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=40), st.integers(1, 500))
