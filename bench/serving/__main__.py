@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     asked = verbs.add_parser("steady", help="minutes of constant load on castiron")
     asked.add_argument("--minutes", type=float, default=10.0)
     asked.add_argument("--load", type=float, default=0.7, help="share of what it can take")
-    asked.add_argument("--model", choices=("quick", "same"), default="quick")
+    asked.add_argument(
+        "--model", default="quick", help="quick, same, or a model of the zoo, such as ocr_rec"
+    )
     asked.add_argument("--poisson", action="store_true")
     asked.add_argument("--interval-s", type=float, default=60.0, help="seconds for each line")
     asked.set_defaults(run=_steady)

@@ -6,19 +6,22 @@ p99 of the whole run at most twice its p50, and no growth of memory or of CPU ti
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bench import edge, table
+from bench import edge, inputs, latency, table
 from bench.behaviour import servers
 from bench.serving import record, requests, tables, traffic, watch
 
+MADE = ("quick", "same")
 MAX_SPREAD = 2.0
 # Over the whole run, by a line through the minutes; less than this cannot be told from noise.
 MAX_RSS_GROWTH, MAX_CPU_GROWTH = 0.02, 0.05
@@ -28,7 +31,7 @@ _WARM_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``model`` is ``quick`` (JSON) or ``same`` (600 KB as bytes)."""
+    """``model`` is ``quick`` (JSON), ``same`` (600 KB as bytes), or one of the zoo (bytes)."""
 
     minutes: float = 10.0
     load: float = 0.7
@@ -100,16 +103,35 @@ def run(plan: Plan) -> Outcome:
     """Start castiron, load it, end it."""
     cores = tables.Cores.chosen()
     with cores.as_client(), tempfile.TemporaryDirectory() as folder:
-        setup = servers.Setup((plan.model,), cpu=cores.server)
-        with servers.running(tables.OWN, Path(folder), setup) as server:
-            is_large = plan.model == "same"
-            shape = (1, edge.LARGE if is_large else 4)
-            text = requests.infer(plan.model, shape, is_binary=is_large)
-            target = traffic.Target("127.0.0.1", server.http_port, text)
-            capacity, _ = traffic.closed_loop(
-                traffic.Target(target.host, target.port, text, tables.CLIENTS), _CAPACITY_S
-            )
-            return loaded(target, server.group.processes()[0], plan, capacity)
+        served = _made if plan.model in MADE else _of_the_zoo
+        with served(plan.model, Path(folder), cores) as (process, port, text):
+            clients = traffic.Target("127.0.0.1", port, text, tables.CLIENTS)
+            capacity, _ = traffic.closed_loop(clients, _CAPACITY_S)
+            return loaded(traffic.Target("127.0.0.1", port, text), process, plan, capacity)
+
+
+_Served = tuple[int, int, bytes]
+"""The server's process, its port, and the request that it is sent."""
+
+
+@contextlib.contextmanager
+def _made(model: str, folder: Path, cores: tables.Cores) -> Iterator[_Served]:
+    is_large = model == "same"
+    text = requests.infer(model, (1, edge.LARGE if is_large else 4), is_binary=is_large)
+    setup = servers.Setup((model,), cpu=cores.server)
+    with servers.running(tables.OWN, folder, setup) as server:
+        yield server.group.processes()[0], server.http_port, text
+
+
+@contextlib.contextmanager
+def _of_the_zoo(model: str, folder: Path, cores: tables.Cores) -> Iterator[_Served]:
+    del cores  # ``edge.served`` takes the first as well
+    version = folder / "models" / model / "1"
+    version.mkdir(parents=True)
+    shutil.copyfile(latency.source(model), version / "model.onnx")
+    text = requests.of_arrays(model, inputs.usual(model))
+    with edge.served(folder) as (process, port):
+        yield process, port, text
 
 
 def loaded(

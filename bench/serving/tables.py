@@ -25,7 +25,9 @@ CLIENTS = 32
 LOAD = 0.7
 _ROW = [1.0, 2.0, 3.0, 4.0]
 _WARM_S = 1.0
-OWN, REFERENCE = "castiron", "MLServer"
+OWN = "castiron"
+# MLServer as it comes computes in a process of its own; without, it answers more on one CPU.
+REFERENCES = {"MLServer": None, "MLServer, no workers": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,31 @@ def all_running(names: Sequence[str], cores: Cores) -> Iterator[dict[str, server
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         up: dict[str, servers.Server] = {}
-        for name in names:
+        for name in _with_variants(names):
             served = ("quick", "same") if name == OWN else ("quick",)
-            setup = servers.Setup(served, cpu=cores.server, counts_rows=False, mlserver_workers=0)
-            up[name] = stack.enter_context(servers.running(name, folder / name, setup))
+            setup = servers.Setup(
+                served,
+                cpu=cores.server,
+                counts_rows=False,
+                mlserver_workers=REFERENCES.get(name),
+            )
+            running = servers.running(_server_of(name), folder / name, setup)
+            up[name] = stack.enter_context(running)
             stack.callback(signalled, up[name], signal.SIGCONT)
             signalled(up[name], signal.SIGSTOP)
         yield up
+
+
+def _with_variants(names: Sequence[str]) -> list[str]:
+    """The servers as they are measured: one of them in two ways."""
+    found: list[str] = []
+    for name in names:
+        found += REFERENCES if name in REFERENCES else [name]
+    return found
+
+
+def _server_of(name: str) -> str:
+    return name.partition(",")[0]
 
 
 def signalled(server: servers.Server, number: signal.Signals) -> None:
@@ -146,18 +166,15 @@ def _measure(
 
 
 def tiny_rows(found: dict[str, Figures]) -> list[list[str]]:
-    """One row for each server; the ratio is the middle of those of each round."""
-    reference, rows = found.get(REFERENCE), []
+    """One row for each server; a ratio is the middle of those of each round."""
+    rows = []
     for name, own in found.items():
-        ratio = ""
-        if reference is not None:
-            pairs = zip(own.closed, reference.closed, strict=True)
-            ratio = f"{statistics.median(a.rate / b.rate for a, b in pairs):.2f}x"
+        ratios = [_ratio(own, found.get(reference)) for reference in REFERENCES]
         failed = sum(each.num_failed for each in own.closed)
         rows.append([
-            f"{name} {servers.version(name)}",
+            name.replace(_server_of(name), f"{_server_of(name)} {_version(name)}", 1),
             f"{own.rate:.0f}",
-            ratio,
+            *ratios,
             f"{statistics.median(each.p50_ms for each in own.closed):.2f}",
             f"{statistics.median(each.p99_ms for each in own.closed):.2f}",
             f"{failed}",
@@ -165,6 +182,17 @@ def tiny_rows(found: dict[str, Figures]) -> list[list[str]]:
             f"{own.rss_bytes / 1e6:.0f}",
         ])  # fmt: skip
     return rows
+
+
+def _version(name: str) -> str:
+    return servers.version(_server_of(name))
+
+
+def _ratio(own: Figures, reference: Figures | None) -> str:
+    if reference is None:
+        return ""
+    pairs = zip(own.closed, reference.closed, strict=True)
+    return f"{statistics.median(a.rate / b.rate for a, b in pairs):.2f}x"
 
 
 def open_rows(found: dict[str, Figures]) -> list[list[str]]:
@@ -226,11 +254,12 @@ def report(names: Sequence[str], rounds: int, seconds: float) -> str:
         "everything of a server on one CPU, wrk and the generator on another; one server at a time",
         f"{rounds} rounds of {seconds:.0f} s for each server, in turns; middle values of all rounds",
         (
-            "MLServer without workers, BentoML without its log of accesses; LitServe and BentoML "
-            "answer shorter bodies of their own"
+            "MLServer as it comes, and computing in the process that serves; BentoML without its log "
+            "of accesses; LitServe and BentoML answer shorter bodies of their own"
         ),
     ]
-    head = ["", "req/s", f"to {REFERENCE}", "p50 ms", "p99 ms", "failed", "CPU us/req", "RSS MB"]
+    ratios = [f"to {name}" for name in REFERENCES]
+    head = ["", "req/s", *ratios, "p50 ms", "p99 ms", "failed", "CPU us/req", "RSS MB"]
     parts = [f"Tiny model, JSON, {CLIENTS} clients of wrk:", table.markdown(head, tiny_rows(found))]
     head = ["", "req/s", "p50 ms", "p90", "p99", "p99.9", "max", "refused", "failed", "CPU us/req"]
     parts += [

@@ -244,14 +244,20 @@ def test_rates_are_compared_round_by_round(monkeypatch: pytest.MonkeyPatch) -> N
             [20.0, 30.0],
             1_000_000,
         )
-        for name, rate in (("castiron", 6000.0), ("MLServer", 1000.0))
+        for name, rate in (
+            ("castiron", 6000.0),
+            ("MLServer", 1000.0),
+            ("MLServer, no workers", 2000.0),
+        )
     }
     rows = {row[0]: row for row in tables.tiny_rows(found)}
-    assert rows["castiron 1"][1:3] == ["4500", "6.00x"]
-    assert rows["MLServer 1"][1:3] == ["750", "1.00x"]
+    assert rows["castiron 1"][1:4] == ["4500", "6.00x", "3.00x"]
+    assert rows["MLServer 1"][1:4] == ["750", "1.00x", "0.50x"]
+    assert rows["MLServer 1, no workers"][1] == "1500"
     assert [(row[0], row[-1]) for row in tables.open_rows(found)] == [
         ("castiron", "25"),
         ("MLServer", "25"),
+        ("MLServer, no workers", "25"),
     ]
 
 
