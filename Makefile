@@ -102,9 +102,10 @@ serving: install wrk
 	$(RUN) -m bench.serving tables --rounds $(ROUNDS) --only $(SERVERS) $(WRITE)
 
 MINUTES ?= 10
+MODEL ?= mobilenet_v2
 
 steady: install
-	$(RUN) -m bench.serving steady --minutes $(MINUTES)
+	$(RUN) -m bench.serving steady --minutes $(MINUTES) --model $(MODEL)
 
 # Of all faults together; each also takes the start of a server.
 CHAOS_SECONDS ?= 120
