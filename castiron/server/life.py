@@ -193,13 +193,20 @@ class _Process:
     def _on_signal(self, number: int) -> None:
         if self._rest.is_draining:
             log.warning("second signal: stopping at once")
-            self.is_forced = True
-            self._listener.hurry()
-            self._stopping.set()
+            self._hurry()
             return
         log.info("%s: stopping", signal.Signals(number).name)
         self._rest.is_draining = True
         asyncio.get_running_loop().call_later(self._settings.drain_delay_s, self._close)
+
+    def _hurry(self) -> None:
+        """End what is in flight, whichever port it came by."""
+        self.is_forced = True
+        self._listener.hurry()
+        self._guard.hurry()
+        if self._grpc_stop is not None:
+            self._grpc_stop = asyncio.get_running_loop().create_task(self._grpc.stop(0))
+        self._stopping.set()
 
     def _close(self) -> None:
         """Take no more connections from now on."""

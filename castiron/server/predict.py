@@ -46,8 +46,7 @@ class PredictCall(rest_call.RestCall):
         """The body, then its values, then the tensors that steps make of them."""
         found = self._application = _application_of(version)
         self.timeout_s = rest_call.timeout_s(self._headers)
-        if found.contract.limits.body_bytes is not None:
-            held.limit = min(held.limit, found.contract.limits.body_bytes)
+        version.bound(held)
         body = await held.read(self._exchange)
         self.timeline.read_ns = time.monotonic_ns()
         entries = found.contract.schema.input

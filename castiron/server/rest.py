@@ -71,6 +71,7 @@ class Rest:
             code, headers, parts = self._refused(exchange, fault)
         except Exception as error:  # noqa: BLE001  ``_refused`` tells the log
             code, headers, parts = self._refused(exchange, error)
+        exchange.asked = None  # it knows the exchange, and no collection should be needed for both
         await _write(exchange, code, headers, parts)
         if stop is not None:
             raise stop

@@ -57,6 +57,7 @@ class _Item(call.Call):
         """It was read with the whole; its share of the bytes counts as its own."""
         if type(self._head) is not dict:
             raise errors.InputError("expected an object", "")
+        version.bound(held)
         held.grow_to(self._size)
         return inference.of_object(self._head, self._raw, version.interface)
 

@@ -44,8 +44,7 @@ class RestCall(call.Call):
     async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
         """All of the body, then what it says."""
         self.timeout_s = timeout_s(self._headers)
-        if version.contract is not None and version.contract.limits.body_bytes is not None:
-            held.limit = min(held.limit, version.contract.limits.body_bytes)
+        version.bound(held)
         content = await held.read(self._exchange)
         self.timeline.read_ns = time.monotonic_ns()
         length = json_bytes(self._headers, content, self._settings)

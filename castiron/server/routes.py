@@ -12,6 +12,8 @@ from urllib.parse import unquote
 from castiron.server import status
 
 INFER, PREDICT, BATCH = "infer", "predict", "batch"
+# Clients make up paths; none that is long is kept for them.
+_MOST_KEPT_BYTES = 256
 _POSTED = frozenset((INFER, PREDICT, BATCH, "load", "unload", "index"))
 _OF_A_MODEL = {
     (): "model", ("ready",): "model_ready", ("config",): "config", ("stats",): "stats",
@@ -42,9 +44,17 @@ class Route:
         return "POST" if self.call in _POSTED else "GET"
 
 
-@functools.lru_cache(maxsize=1024)
 def of(raw_path: bytes) -> Route:
     """The call that a path means. Refusal 404 for a version that is not given."""
+    return _known(raw_path) if len(raw_path) <= _MOST_KEPT_BYTES else _read(raw_path)
+
+
+@functools.lru_cache(maxsize=1024)
+def _known(raw_path: bytes) -> Route:
+    return _read(raw_path)
+
+
+def _read(raw_path: bytes) -> Route:
     parts = tuple(raw_path.decode("latin-1").strip("/").split("/"))
     if call := _OF_THE_SERVER.get(parts):
         return Route(call)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from castiron.server import application, lanes
+    from castiron.server import body as bodies
 
 log = logging.getLogger("castiron.server")
 
@@ -118,6 +119,11 @@ class Served:
         if faults:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise errors.InputError(f"{faults[0].message}{more}", faults[0].path)
+
+    def bound(self, held: bodies.Body) -> None:
+        """Let a request's body be no larger than the contract allows."""
+        if self.contract is not None and self.contract.limits.body_bytes is not None:
+            held.limit = min(held.limit, self.contract.limits.body_bytes)
 
     def priority(self, asked: inference.Inference) -> int:
         """The class of a request: 1 is the most important one in the protocol, 0 says nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def test_a_contract_that_changed_alone_holds_after_the_next_load(tmp_path: Path)
         assert server.ask("POST", _LOAD)[0] == 200
         assert server.ask("POST", _INFER, test_flow.rows(500.0))[0] == 200
         assert server.log().count("picky/1 is ready") == 3
+
+
+def test_the_largest_body_of_a_contract_holds_for_each_request_of_a_batch(tmp_path: Path) -> None:
+    declared = test_flow.contract("picky", limits=model.Limits(body_bytes=1000))
+    with live.serving(tmp_path, {**test_flow.PICKY, "picky/1/contract.toml": declared}) as server:
+        large, small = test_flow.rows(*range(1, 900)), test_flow.rows(1.0)
+        assert server.ask("POST", _INFER, large)[0] == 413
+        answer = server.ask("POST", "/v2/models/picky/batch", {"requests": [large] * 2})
+        assert [each["status"] for each in json.loads(answer[2])["responses"]] == [413, 413]
+        answer = server.ask("POST", "/v2/models/picky/batch", {"requests": [small] * 2})
+        assert all("outputs" in each for each in json.loads(answer[2])["responses"])
 
 
 def test_a_changed_contract_that_does_not_fit_leaves_what_answers(tmp_path: Path) -> None:

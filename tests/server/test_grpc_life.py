@@ -77,9 +77,23 @@ def test_a_signal_lets_calls_in_flight_be_answered(tmp_path: Path) -> None:
         assert "Traceback" not in server.log()
 
 
-def test_what_takes_too_long_to_drain_is_told_so_and_a_second_signal_ends_all(
-    tmp_path: Path,
-) -> None:
+def test_a_second_signal_ends_calls_in_flight_at_once(tmp_path: Path) -> None:
+    with live.serving(tmp_path, {"slow/1/model.cast": "slow"}, grpc_port=0) as server:
+        with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+            told: queue.Queue[Any] = queue.Queue()
+            client.async_infer("slow", sleeping(2.0), telling(told))
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)  # HTTP has drained by now
+            server.process.send_signal(signal.SIGTERM)
+            assert told.get(timeout=1).status() in {
+                "StatusCode.UNAVAILABLE",
+                "StatusCode.CANCELLED",
+            }
+        assert server.process.wait(10) == 1
+
+
+def test_what_takes_too_long_to_drain_is_told_so(tmp_path: Path) -> None:
     settings = {"grpc_port": 0, "drain_timeout_s": 0.3}
     with live.serving(tmp_path, {"slow/1/model.cast": "slow"}, **settings) as server:
         with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:

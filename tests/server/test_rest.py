@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from castiron.server import routes
 from tests.server import live
 
 X = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
@@ -73,3 +74,11 @@ def test_time_of_each_stage_is_observed_for_each_answer(server: live.Server) -> 
     before = counts()
     infer(server, "/v2/models/add_one/versions/1/infer")
     assert counts() == [count + 1 for count in before]
+
+
+def test_long_paths_that_clients_make_up_are_not_kept() -> None:
+    for length in (10, 10_000):
+        path = b"/v2/models/%b/infer" % (b"%41" * length)
+        assert routes.of(path) == routes.Route("infer", "A" * length)
+        assert routes.of(path) == routes.of(path)
+        assert (routes.of(path) is routes.of(path)) == (length < 100)

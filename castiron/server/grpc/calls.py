@@ -36,8 +36,7 @@ class GrpcCall(call.Call):
 
     async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
         """What the message says; its bytes count like those of a body."""
-        if version.contract is not None and version.contract.limits.body_bytes is not None:
-            held.limit = min(held.limit, version.contract.limits.body_bytes)
+        version.bound(held)
         held.grow_to(self._request.ByteSize())
         return tensors.read(self._request, version.interface)
 

@@ -100,6 +100,11 @@ class Guard:
         if self._admin is not None:
             self._admin.tick(now_s)
 
+    def hurry(self) -> None:
+        """Wait for no admin call any more."""
+        if self._admin is not None:
+            self._admin.hurry()
+
     async def close(self) -> None:
         """After the last request."""
         self.access.close()
