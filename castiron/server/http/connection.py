@@ -372,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_faulty(self, cause: BaseException) -> None:
         if isinstance(cause, heads.Fault):
-            self.refuse(cause.code, str(cause), "malformed")
+            self.refuse(400, str(cause), "malformed")
         elif self._head_bytes > self._max_head_bytes:
             self._refuse_head()
         else:

@@ -22,28 +22,26 @@ _ONCE = frozenset((
 
 
 class Fault(ValueError):
-    """A head that is refused, with the code that tells why."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+    """A head that is refused: 400, also where HTTP has codes from 500 on, which say that the
+    server is to blame.
+    """
 
 
 def check(lines: Lines, headers: dict[bytes, bytes], version: str) -> None:
     """Raise Fault for a head that is not to be answered; ``headers`` are the lines as a dict."""
     if version not in _VERSIONS:
-        raise Fault(505, f"expected HTTP/1.1, found HTTP/{version}")
+        raise Fault(f"expected HTTP/1.1, found HTTP/{version}")
     if len(headers) != len(lines):
         _refuse_repeated(lines)
     if b"host" not in headers and version == "1.1":
-        raise Fault(400, "headers.host: expected in each HTTP/1.1 request, found none")
+        raise Fault("headers.host: expected in each HTTP/1.1 request, found none")
     coding = headers.get(b"transfer-encoding")
     if coding is None:
         return
     if version != "1.1":
-        raise Fault(400, "headers.transfer-encoding: expected none in HTTP/1.0")
+        raise Fault("headers.transfer-encoding: expected none in HTTP/1.0")
     if coding.lower() != b"chunked":
-        raise Fault(501, f"headers.transfer-encoding: expected chunked, found {coding[:40]!r}")
+        raise Fault(f"headers.transfer-encoding: expected chunked, found {coding[:40]!r}")
 
 
 def refuse_upgrade(headers: dict[bytes, bytes]) -> None:
@@ -51,14 +49,14 @@ def refuse_upgrade(headers: dict[bytes, bytes]) -> None:
     the parser takes that for the other protocol.
     """
     if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
-        raise Fault(400, "headers.upgrade: expected none, since only HTTP/1.1 is spoken here")
+        raise Fault("headers.upgrade: expected none, since only HTTP/1.1 is spoken here")
 
 
 def _refuse_repeated(lines: Lines) -> None:
     seen: set[bytes] = set()
     for name, _ in lines:
         if name in seen and name in _ONCE:
-            raise Fault(400, f"headers.{name.decode('latin-1')}: expected once, found several")
+            raise Fault(f"headers.{name.decode('latin-1')}: expected once, found several")
         seen.add(name)
 
 

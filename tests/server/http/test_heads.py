@@ -22,9 +22,9 @@ REFUSED = {
     "a list of lengths": (LINE + HOST + b"Content-Length: 3, 3\r\n\r\nabc", 400),
     "a length with a sign": (LINE + HOST + b"Content-Length: +3\r\n\r\nabc", 400),
     "two codings": (LINE + HOST + CHUNKED + CHUNKED + b"\r\n0\r\n\r\n", 400),
-    "a coding inside": (LINE + HOST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
-    "no such coding": (LINE + HOST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501),
-    "not chunked at last": (LINE + HOST + b"Transfer-Encoding: identity\r\n\r\n", 501),
+    "a coding inside": (LINE + HOST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+    "no such coding": (LINE + HOST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400),
+    "not chunked at last": (LINE + HOST + b"Transfer-Encoding: identity\r\n\r\n", 400),
     "chunks in 1.0": (b"POST /p HTTP/1.0\r\n" + CHUNKED + b"\r\n0\r\n\r\n", 400),
     "space before the colon": (LINE + HOST + b"Transfer-Encoding : chunked\r\n\r\n", 400),
     "a folded coding": (LINE + HOST + b"Transfer-Encoding:\r\n chunked\r\n\r\n", 400),
@@ -46,8 +46,8 @@ REFUSED = {
     "two encodings": (
         LINE + HOST + b"Content-Encoding: gzip\r\n" * 2 + b"Content-Length: 0\r\n\r\n", 400
     ),
-    "another version": (b"POST /p HTTP/2.0\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 505),
-    "a version before all": (b"GET /p\r\n\r\n", 505),
+    "another version": (b"POST /p HTTP/2.0\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 400),
+    "a version before all": (b"GET /p\r\n\r\n", 400),
     "a body after an offer that came in two pieces": (
         LINE + HOST + b"Connection: upgrade\r\nUpg|rade: h2c\r\nContent-Length: 3\r\n\r\nabc", 400
     ),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from castiron.server.http import exchange
 from tests.server.http.wires import bodies, echo, feed, opened, post, run
 
@@ -155,5 +158,52 @@ def test_memory_for_a_large_body_is_given_back_when_its_request_is_refused() -> 
         one, _ = opened(at_once)
         feed(one, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (32 << 20))
         assert len(one.get_buffer(-1)) <= 1 << 16
+
+    run(main)
+
+
+BEHAVIOURS = st.sampled_from(["at once", "in a while", "before its body", "large"])
+
+
+@given(
+    st.lists(st.tuples(BEHAVIOURS, st.sampled_from([0, 5, 3000, 70_000])), min_size=1, max_size=12),
+    st.sampled_from([50, 4000, 1 << 16]),
+    st.lists(st.booleans(), min_size=1, max_size=8),
+)
+def test_whatever_the_order_of_asking_answering_and_reading_nothing_is_lost(
+    asked: list[tuple[str, int]], size: int, reads: list[bool]
+) -> None:
+    async def application(each: exchange.Exchange) -> None:
+        behaviour = each.path[1:].replace("_", " ")
+        if behaviour == "in a while":
+            await asyncio.sleep(0)
+        taken = b""
+        while behaviour != "before its body" and not each.is_complete:
+            taken += bytes(await each.part())
+        taken += b"" if behaviour == "before its body" else bytes(each.take())
+        made = bytes(LARGE) if behaviour == "large" else b"%d" % len(taken)
+        each.answer(200, [(b"content-length", b"%d" % len(made))], made)
+
+    async def main() -> None:
+        one, transport = opened(application)
+        transport.is_held = True
+        sent = b"".join(post(bytes(n), "/" + kind.replace(" ", "_")) for kind, n in asked)
+        for turn in range(10_000):
+            if sent and not transport.is_paused:
+                feed(one, sent[:size], size)
+                sent = sent[size:]
+            if reads[turn % len(reads)]:
+                transport.read(30_000)
+            await asyncio.sleep(0)
+            if not sent and turn > 100 and len(bodies(transport.written)) == len(asked):
+                break
+            if turn % 50 == 0:
+                transport.read(1 << 20)
+        wanted = {"large": lambda _: LARGE, "before its body": lambda _: 1}
+        found = [len(each) for each in bodies(transport.written)]
+        assert found == [wanted.get(k, lambda n: len(str(n)))(n) for k, n in asked]
+        assert not transport.ended
+        assert not transport.is_paused
+        assert transport.most_held_bytes < 300_000
 
     run(main)
