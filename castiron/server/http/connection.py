@@ -32,7 +32,7 @@ class Connection(asyncio.BufferedProtocol):
         "_bounds", "_current", "_fed_bytes", "_has_paused", "_head_bytes", "_in_head",
         "_is_beginning", "_is_idle", "_latest", "_lines", "_linger", "_loop", "_max_head_bytes",
         "_parser", "_peer_port", "_port", "_queue", "_refusal", "_room", "_unread_at_s",
-        "_unread_bytes", "_url", "_whole", "is_last", "late_at_s", "peer", "transport",
+        "_unread_bytes", "_url", "_whole", "is_last", "late_at_s", "peer", "transport", "was_idle",
     )  # fmt: skip
 
     def __init__(self, shared: port.Port) -> None:
@@ -55,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._room: asyncio.Future[None] | None = None
         self._unread_at_s = self.late_at_s = math.inf
         self._unread_bytes = 0
+        self.was_idle = False  # when it was told to close
         self.is_last = False  # what is asked now is answered, then it closes
         self.peer, self._peer_port = "", 0
         self._parser = self._new_parser()
@@ -118,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close when what was asked is answered, at once when nothing was."""
         self.is_last = True
         if self._current is None:
+            self.was_idle = self._room is None
             self.transport.close()
 
     # What it sends.

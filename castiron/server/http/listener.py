@@ -16,6 +16,8 @@ log = logging.getLogger("castiron.server")
 
 _BACKLOG = 2048
 _LOOK_S = 0.02
+# TLS waits for the client's last word, which those that are idle do not give.
+_IDLE_S = 2.0
 _LAST_WORDS_S = 1.0
 
 
@@ -34,6 +36,8 @@ class Listener:
         self._server = await asyncio.get_running_loop().create_server(
             lambda: connection.Connection(self._port),
             sock=taken, ssl=context, backlog=_BACKLOG,
+            # What TLS says before a head takes no longer than a head may.
+            ssl_handshake_timeout=self._port.bounds.head_timeout_s if context else None,
         )  # fmt: skip
 
     def tick(self, now_s: float) -> None:
@@ -54,16 +58,23 @@ class Listener:
         """
         self.stop_accepting()
         self._shut_down()
-        end_s = asyncio.get_running_loop().time() + timeout_s
-        while (self._port.connections or self._port.tasks) and not self._is_hurried:
+        begun_s = now_s = asyncio.get_running_loop().time()
+        while self._has_business(now_s - begun_s) and not self._is_hurried:
             self._shut_down()
-            if asyncio.get_running_loop().time() >= end_s:
+            if now_s >= begun_s + timeout_s:
                 log.error("cancelled %d requests that took too long", len(self._port.tasks))
                 self.hurry()
                 break
             await asyncio.sleep(_LOOK_S)
+            now_s = asyncio.get_running_loop().time()
         if self._port.tasks:
             await asyncio.wait(self._port.tasks, timeout=_LAST_WORDS_S)
+
+    def _has_business(self, waited_s: float) -> bool:
+        """Whether somebody may still be answered, or has been and may still read."""
+        if self._port.tasks or waited_s < _IDLE_S:
+            return bool(self._port.tasks or self._port.connections)
+        return not all(each.was_idle for each in self._port.connections)
 
     def _shut_down(self) -> None:
         """Also of connections that were taken in time and have just ended their TLS handshake."""

@@ -21,6 +21,7 @@ class Client(Protocol):
     """A connection, as ``listener.py`` sees it."""
 
     is_last: bool
+    was_idle: bool
 
     def check_time(self, now_s: float) -> None:
         """About once a second: refuse or drop it when it is late."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -108,6 +109,37 @@ def test_a_large_body_over_tls_comes_whole(place: Place) -> None:
             found = made.infer("sums", given)
             assert (found.as_numpy("sum") == rows + rows).all()
         made.close()
+
+
+def test_over_tls_slow_starts_end_many_answers_come_and_early_refusals_arrive(
+    place: Place,
+) -> None:
+    given = {**place.settings, "head_timeout_s": 0.5}
+    with guarded.serving(place.folder, place.context(), **given) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
+            assert silent.recv(10) == b"", "no handshake came"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as plain:
+            client = place.context().wrap_socket(plain, server_hostname="localhost")
+            client.sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n" * 3000)
+            client.sendall(b"POST /v2/models/none/infer HTTP/1.1\r\nHost: a\r\n")
+            client.sendall(b"Content-Length: 99999999999\r\n\r\n" + bytes(1 << 16))
+            answers = b"".join(iter(lambda: client.recv(1 << 16), b""))
+            client.close()
+        assert answers.count(b"HTTP/1.1 200 ") == 3000
+        assert b"HTTP/1.1 404 " in answers
+
+
+def test_a_client_that_is_idle_does_not_hold_up_the_end(place: Place) -> None:
+    """It keeps its connection for later, and so does not see that the server ends it."""
+    with guarded.serving(place.folder, place.context(), **place.settings) as server:  # noqa: SIM117
+        with place.context().wrap_socket(
+            socket.create_connection(("127.0.0.1", server.port), timeout=5),
+            server_hostname="localhost",
+        ) as client:
+            client.sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+            server.process.terminate()
+            assert server.process.wait(10) == 0
 
 
 def test_mtls_lets_in_only_those_with_a_certificate_of_the_authority(place: Place) -> None:
