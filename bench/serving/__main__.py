@@ -83,7 +83,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 def _tables(chosen: argparse.Namespace) -> int:
     text = tables.report(chosen.only, chosen.rounds, chosen.seconds)
     print(f"\n{text}\n", flush=True)
-    added = edge.report(2.0)
+    added = edge.report(1.0)
     print(added)
     if chosen.write:
         table.publish("serving", text)
