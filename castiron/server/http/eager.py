@@ -15,8 +15,8 @@ from typing import Any
 def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
     """Run up to the first wait; the task that goes on from there, None when all is done.
 
-    For callbacks of the loop, not from inside a task. Until then there is no current task: what needs one begins with ``in_task``. What is raised
-    before the first wait is raised here.
+    For callbacks of the loop, not from inside a task. Until then there is no current task: what
+    needs one begins with ``in_task``. What is raised before the first wait is raised here.
     """
     try:
         awaited = work.send(None)

@@ -85,5 +85,6 @@ class Listener:
     def hurry(self) -> None:
         """Cancel all that is under way, and wait for nobody."""
         self._is_hurried = True
+        loop = asyncio.get_running_loop()
         for task in self._port.tasks:
-            task.cancel()
+            loop.call_soon(task.cancel)  # one that was just made must begin to be told

@@ -8,8 +8,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from castiron.server.http import exchange
-from tests.server.http.wires import bodies, echo, feed, opened, post, run
+from castiron.server import meters, settings
+from castiron.server.http import exchange, listener, port
+from tests.server.http.wires import bodies, connected, echo, feed, opened, post, run
 
 GET = b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n"
 LARGE = 20_000
@@ -150,6 +151,30 @@ def test_what_was_asked_ahead_is_answered_when_the_server_stops() -> None:
     run(main)
 
 
+def test_an_end_at_once_tells_also_those_who_have_just_asked() -> None:
+    async def waits(asked: exchange.Exchange) -> None:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            asked.answer(503, [(b"content-length", b"0")], b"")
+            raise
+
+    async def main() -> None:
+        shared = port.Port(waits, settings.Settings(), meters.Meters(dict))
+        one, transport = connected(shared)
+
+        def in_one_turn() -> None:
+            feed(one, GET)
+            listener.Listener(shared).hurry()
+
+        asyncio.get_running_loop().call_soon(in_one_turn)
+        await asyncio.sleep(0.01)
+        assert transport.written.startswith(b"HTTP/1.1 503 ")
+        assert not transport.ended
+
+    run(main)
+
+
 def test_memory_for_a_large_body_is_given_back_when_its_request_is_refused() -> None:
     async def at_once(asked: exchange.Exchange) -> None:
         asked.answer(401, [(b"content-length", b"0")], b"")
@@ -199,9 +224,9 @@ def test_whatever_the_order_of_asking_answering_and_reading_nothing_is_lost(
                 break
             if turn % 50 == 0:
                 transport.read(1 << 20)
-        wanted = {"large": lambda _: LARGE, "before its body": lambda _: 1}
+        wanted = {"large": LARGE, "before its body": 1}
         found = [len(each) for each in bodies(transport.written)]
-        assert found == [wanted.get(k, lambda n: len(str(n)))(n) for k, n in asked]
+        assert found == [wanted.get(kind, len(str(size))) for kind, size in asked]
         assert not transport.ended
         assert not transport.is_paused
         assert transport.most_held_bytes < 300_000

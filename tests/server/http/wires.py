@@ -70,8 +70,12 @@ class Transport:
 
 
 def opened(application: port.Application, **bounds: Any) -> tuple[connection.Connection, Transport]:
-    counted = meters.Meters(dict)
-    made = connection.Connection(port.Port(application, settings.Settings(**bounds), counted))
+    return connected(port.Port(application, settings.Settings(**bounds), meters.Meters(dict)))
+
+
+def connected(shared: port.Port) -> tuple[connection.Connection, Transport]:
+    """One more client."""
+    made = connection.Connection(shared)
     transport = Transport()
     transport.protocol = made
     made.connection_made(transport)
