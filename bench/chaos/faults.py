@@ -32,7 +32,7 @@ _LITTLE_MEMORY = 1 << 30
 _HALF_A_CPU = 0.5
 _UNDER_4_GB = 3500 << 20
 _LARGE_ROWS = 2_500_000  # 40 MB of four values each
-_LARGE_JSON_ROWS = 600_000  # 12 MB
+_LARGE_JSON_ROWS = 190_000  # 3.8 MB, near the most that is read
 _NUM_GREEDY = 6
 
 
