@@ -339,32 +339,33 @@ def serve(
 
     cache = pathlib.Path(cache_dir) if cache_dir is not None else cache_folder() / "models"
     budget, limit = cpus.cpu_budget(threads), memory.tightest()
-    settings = shares.fitted(settings or server_settings.Settings(), budget, limit)
-    shares.tell(settings, budget, limit)
-    _process.arenas_bytes = shares.arenas_bytes(limit, settings.workers)
+    chosen = shares.fitted(settings or server_settings.Settings(), budget, limit)
+    _process.arenas_bytes = shares.arenas_bytes(limit, chosen.workers)
+
+    def begin(counts: tracer.Counts) -> tracer.Spool | None:
+        shares.tell(chosen, budget, limit)
+        return _spool(chosen.traces, counts) if chosen.traces else None
+
     return life.serve(
         pathlib.Path(models_dir),
-        _supply(threads, list(build_options), is_placed=settings.place_lane),
-        supply.Settings(cache, memory_budget_bytes=settings.memory_budget_bytes),
-        settings,
+        _supply(threads, list(build_options), is_placed=chosen.place_lane),
+        supply.Settings(cache, memory_budget_bytes=chosen.memory_budget_bytes),
+        chosen,
         security or security_settings.Settings(),
-        _traces(settings.traces) if settings.traces else None,
+        begin,
     )
 
 
-def _traces(endpoint: str) -> Callable[[tracer.Counts], tracer.Spool]:
-    """What starts the exporter's process, which ends after the server has."""
+def _spool(endpoint: str, counts: tracer.Counts) -> tracer.Spool:
+    """What feeds the exporter's process, which is started here and ends after the server has."""
     import castiron
     from castiron.telemetry import tracer
     from castiron.telemetry.exporters import otlp
 
-    def open_traces(counts: tracer.Counts) -> tracer.Spool:
-        def start() -> socket.socket:
-            return otlp.start(endpoint, castiron.__version__)[1]
+    def start() -> socket.socket:
+        return otlp.start(endpoint, castiron.__version__)[1]
 
-        return tracer.Spool(start(), counts, start)
-
-    return open_traces
+    return tracer.Spool(start(), counts, start)
 
 
 def cache_folder() -> pathlib.Path:

@@ -45,13 +45,14 @@ def serve(
     registry_settings: supply.Settings,
     settings: server_settings.Settings,
     security: security_settings.Settings,
-    open_traces: Callable[[tracer.Counts], tracer.Spool] | None = None,
+    begin: Callable[[tracer.Counts], tracer.Spool | None] | None = None,
 ) -> int:
     """Serve the folder until a signal; return the exit status.
 
     Prints ``serving on http://HOST:PORT`` once connections are taken (``https`` with TLS), then
     ``admin on ...`` if there are admin calls. Raises CastironError when it cannot listen there,
-    should not, or the folder is missing. ``open_traces`` starts what sends spans on.
+    should not, or the folder is missing. ``begin`` is called once nothing stands against serving, and
+    gives what takes spans, if they are wanted.
     """
     _keep_large_memory()
     native_thread.give_way(settings.compute_nice)
@@ -65,8 +66,8 @@ def serve(
     admin_listener = guarded.open_admin(changes.calls(dispatcher), settings, dispatcher.meters)
     process = _Process(dispatcher, settings, models_dir, guarded, taken)
     process.admin_listener = admin_listener
-    if open_traces is not None:
-        spool = open_traces(dispatcher.meters.fates)
+    spool = None if begin is None else begin(dispatcher.meters.fates)
+    if spool is not None:
         dispatcher.tracer = tracer.Tracer(settings.trace_share, spool)
     uvloop.run(process.run())
     return 1 if process.is_forced else 0
