@@ -79,12 +79,15 @@ class _Exporter:
             records = chain.from_iterable(map(timeline.unpack, messages))
             while several := list(islice(records, _BATCH)):
                 content, count = spans.request(several, self._resource)
-                patience_s = _LAST_PATIENCE_S if self._is_ending else _PATIENCE_S
-                taken = self._sender.send(content, count, patience_s)
+                taken = self._sender.send(content, count, self._patience_s)
                 num_exported = len(several) * taken // count
                 self._report(num_exported, len(several) - num_exported)
             if is_last:
                 return
+
+    def _patience_s(self) -> float:
+        """How long a message may be tried; shorter once its servers have ended."""
+        return _LAST_PATIENCE_S if self._is_ending else _PATIENCE_S
 
     def _next(self) -> tuple[list[bytes], bool]:
         with self._changed:

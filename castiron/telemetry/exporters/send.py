@@ -44,15 +44,15 @@ class Sender:
             )
         self._post = known[parts.scheme](parts)
 
-    def send(self, message: bytes, num_spans: int, patience_s: float) -> int:
-        """How many of the spans the receiver took, within ``patience_s``."""
-        end_s = time.monotonic() + patience_s
+    def send(self, message: bytes, num_spans: int, patience_s: Callable[[], float]) -> int:
+        """How many of the spans the receiver took, within ``patience_s``, which may change."""
+        begun_s = time.monotonic()
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
                 return num_spans - min(num_spans, spans.num_rejected(self._post(message)))
             except Busy:
-                if time.monotonic() + pause_s > end_s:
+                if time.monotonic() + pause_s - begun_s > patience_s():
                     return 0
             except errors.CastironError:
                 return 0
