@@ -25,7 +25,7 @@ _NUM_CLIENTS = 2
 _STEADY_S, _REST_S = 4.0, 3.0
 _NUM_RELOADS = 3
 # A neighbour is not told from noise below this; above the other it has been stalled.
-_NOISE_MS, _STALL_MS = 50.0, 250.0
+_NOISE_MS, _STALL_MS = 20.0, 250.0
 _NUM_CYCLES, _NUM_SHAPES = 200, 1000
 _MOST_COLUMNS = 256
 _GROWTH = 1.05
@@ -37,7 +37,7 @@ def neighbour_of_a_load(server: servers.Server, way: ways.Way) -> probes.Outcome
 
     Two clients ask the quick model a hundred times a second in all, while a model whose load takes
     a core about 1.5 s is changed and loaded again, three times. Times count from when
-    a call was due. Right: none fails, the 99th percentile is at most twice that before, or 50 ms,
+    a call was due. Right: none fails, the 99th percentile is at most twice that before, or 20 ms,
     and the longest call took less than 250 ms.
     """
     if server.load_path is None:
