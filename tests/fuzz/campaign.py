@@ -69,17 +69,11 @@ def _after(server: served.Server, found: report.Report) -> list[str]:
 
 def send(port: int, seed: int, numbers: range, found: report.Report) -> None:
     """Send the Cases of these numbers to a port; what single answers show goes into the found."""
-    asyncio.run(_part(port, seed, numbers, found))
-
-
-async def _part(port: int, seed: int, numbers: range, found: report.Report) -> None:
-    waiting = iter(numbers)
-
-    async def work() -> None:
-        for number in waiting:
-            await _judged(port, (seed, number), found)
-
-    await asyncio.gather(*(work() for _ in range(_SIDE_BY_SIDE)))
+    asyncio.run(
+        report.side_by_side(
+            numbers, lambda number: _judged(port, (seed, number), found), _SIDE_BY_SIDE
+        )
+    )
 
 
 async def _judged(port: int, name: tuple[int, int], found: report.Report) -> None:

@@ -150,17 +150,11 @@ def conversation(seed: int, index: int) -> tuple[str, Frames]:
 
 def send(port: int, seed: int, numbers: range, found: report.Report) -> None:
     """Have the conversations of these numbers; what each shows goes into the report."""
-    asyncio.run(_all(port, seed, numbers, found))
-
-
-async def _all(port: int, seed: int, numbers: range, found: report.Report) -> None:
-    waiting = iter(numbers)
-
-    async def work() -> None:
-        for number in waiting:
-            await _judged(port, (seed, number), found)
-
-    await asyncio.gather(*(work() for _ in range(_SIDE_BY_SIDE)))
+    asyncio.run(
+        report.side_by_side(
+            numbers, lambda number: _judged(port, (seed, number), found), _SIDE_BY_SIDE
+        )
+    )
 
 
 async def _judged(port: int, name: tuple[int, int], found: report.Report) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 
@@ -29,3 +31,16 @@ class Report:
         if len(self.complaints) > 20:
             lines.append(f"! and {len(self.complaints) - 20} more")
         return "\n".join(lines)
+
+
+async def side_by_side(
+    numbers: Iterable[int], judged: Callable[[int], Awaitable[None]], most: int
+) -> None:
+    """Judge the cases of these numbers, so many at a time."""
+    waiting = iter(numbers)
+
+    async def work() -> None:
+        for number in waiting:
+            await judged(number)
+
+    await asyncio.gather(*(work() for _ in range(most)))
