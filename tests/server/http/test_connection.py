@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from castiron.server.http import exchange
-from tests.server.http.wires import bodies, echo, feed, opened, post, run
+from tests.server.http.wires import bodies, echo, feed, opened, post, run, settle
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=40), st.integers(1, 500))
@@ -20,7 +20,7 @@ def test_requests_sent_together_in_pieces_of_any_size_are_answered_in_order(
     async def main() -> None:
         one, transport = opened(echo)
         feed(one, b"".join(map(post, sent)), size)
-        await asyncio.sleep(0.01)
+        await settle()
         assert bodies(transport.written) == sent
         assert not transport.ended
 
@@ -35,7 +35,7 @@ def test_one_client_that_sends_many_at_once_lets_others_have_their_turn() -> Non
             lambda: answered.append(len(bodies(transport.written)))
         )
         feed(one, b"".join(post(b"%d" % number) for number in range(500)))
-        await asyncio.sleep(0.05)
+        await settle()
         assert answered[0] < 50
         assert bodies(transport.written) == [b"%d" % number for number in range(500)]
 
@@ -55,7 +55,7 @@ def test_an_application_that_raises_costs_its_own_connection_only(
     async def main() -> None:
         one, transport = opened(broken)
         feed(one, post(b""))
-        await asyncio.sleep(0.01)
+        await settle()
         assert transport.ended == "aborted"
         assert not transport.written
 
@@ -106,7 +106,7 @@ def test_a_client_that_leaves_is_told_of_to_who_reads_and_who_answers() -> None:
         one, transport = opened(reads)
         feed(one, post(b"0123456789")[:-10])
         one.connection_lost(None)
-        await asyncio.sleep(0.01)
+        await settle()
         assert told[0] == "gone"
         assert not transport.written
 
