@@ -175,7 +175,7 @@ def test_work_of_clients_that_left_while_it_was_queued_is_never_done(tmp_path: P
             for number in range(3, 8):
                 with server.connect() as leaving:
                     leaving.sendall(raw(0))
-                    live.until(lambda n=number: server.metrics()[accepted] == n)
+                    live.until(lambda n=number: server.metrics()[accepted] == n)  # type: ignore[misc]
             live.until(lambda: server.outcomes() == {"cancelled": 5})
         for thread, answers in calls:
             thread.join()

@@ -6,7 +6,7 @@ import contextlib
 import http.client
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,7 @@ class _Cost:
         return steady.p99_ms(self.during) <= max(3 * steady.p99_ms(self.before), _BOUND_MS)
 
 
-def _costs(tmp_path: Path, hit: Callable[[several.Server, int], None]) -> Iterator[_Cost]:
+def _costs(tmp_path: Path, hit: Callable[[several.Server, int], None]) -> Generator[_Cost]:
     """What each of some hits costs, which are hits of one server."""
     folder = tmp_path / "models"
     folder.mkdir()
