@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from castiron import errors
-from castiron.server import patience, template, values
+from castiron.server import patience, skeleton, template, values
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import signature as signatures
 
@@ -38,6 +38,7 @@ class Interface:
     inputs: Mapping[str, dtypes.DType]
     outputs: Mapping[str, dtypes.DType]
     templates: template.Templates = field(default_factory=template.Templates)
+    skeletons: skeleton.Skeletons = field(default_factory=skeleton.Skeletons)
 
     @classmethod
     def of(cls, signature: signatures.Signature) -> Interface:
@@ -52,8 +53,8 @@ class Inference:
     """What a request asks: inputs as arrays; for each wanted output, whether it goes raw.
 
     ``priority`` is 1 for the most important class, 0 for the model's default, or a class's name.
-    A binary request whose head came before has a ``template``, and ``raw``, its tensors' bytes;
-    arrays are made of them when somebody asks.
+    One that can come again has a ``template``. Of a binary one that came before there are only
+    ``raw``, its tensors' bytes, until somebody asks for arrays.
     """
 
     __slots__ = ("_inputs", "id", "priority", "raw", "template", "timeout_s", "wanted")
@@ -97,25 +98,41 @@ def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface
     Arrays of raw tensors are views of the body where its alignment allows.
     """
     text, raw = parted(body, json_bytes)
-    if not raw:
-        return of_object(decoded(text), raw, interface)
-    found = interface.templates.find(text, len(raw))
+    asked = _read_again(text, raw, interface)
+    return _read_first(text, raw, interface) if asked is None else asked
+
+
+def _read_again(text: bytes, raw: memoryview, interface: Interface) -> Inference | None:
+    """A request like one before; None when there was none."""
+    inputs: dict[str, np.ndarray] | None = None
+    if raw:
+        found = interface.templates.find(text, len(raw))
+    else:
+        known = interface.skeletons.find(text)
+        lists = None if known is None else known.lists(text)
+        if known is None or lists is None:
+            return None
+        found = known.template
+        inputs = found.listed(lists)
     if found is None:
-        return _read_first(text, raw, interface)
-    asked = Inference("", None, found.wanted, found.timeout_s, found.priority)
+        return None
+    asked = Inference("", inputs, found.wanted, found.timeout_s, found.priority)
     asked.template, asked.raw = found, raw
     return asked
 
 
 def _read_first(text: bytes, raw: memoryview, interface: Interface) -> Inference:
-    """Read a binary request, and keep what its head says for the next one like it."""
+    """Read a request, and keep what it says besides its values for the next one like it."""
     head = decoded(text)
     asked = of_object(head, raw, interface)
     places = template.of(head, asked.inputs, interface.inputs)
     if places is None:
         return asked
     made = template.Template(places, asked.wanted, asked.timeout_s, asked.priority)
-    interface.templates.keep(text, len(raw), made)
+    if raw:
+        interface.templates.keep(text, len(raw), made)
+    else:
+        interface.skeletons.keep(text, head, made)
     asked.template, asked.raw = made, raw
     return asked
 

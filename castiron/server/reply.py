@@ -75,7 +75,7 @@ def render(
     """The answer to one request. Raises as ``described``."""
     known = asked.template
     if known is not None and known.fixed is not None and outputs is known.fixed.outputs:
-        return known.fixed.answer
+        return known.fixed.answer(asked, interface, version)
     if known is None or not all(asked.wanted.values()):
         head, raw = described(outputs, asked, interface, version)
         return joined(encoded(head), raw, version.digest)

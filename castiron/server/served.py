@@ -147,15 +147,18 @@ class Served:
     ) -> rows.Arrays:
         """Run on this thread; outputs are valid until the next run. Raises InputError."""
         known = asked.template
+        if known is not None and not known.is_tried:
+            self._fix(known, asked)
         own = None if known is None else known.fixed
-        if own is not None:
-            num_rows = own.num_rows
-            outputs, begun_ns, now = self.quick.run(size, own.run, asked.raw)
-        else:
-            if known is not None and not known.is_tried:
-                self._fix(known, asked)
+        if own is None:
             num_rows = (self.rows and self.rows.count(asked.inputs)) or 1
             outputs, begun_ns, now = self.quick.run(size, self.instance.run, asked.inputs)
+        else:
+            num_rows = own.num_rows
+            if asked.raw:
+                outputs, begun_ns, now = self.quick.run(size, own.run_raw, asked.raw)
+            else:
+                outputs, begun_ns, now = self.quick.run(size, own.run, asked.inputs)
         counted = self.meters
         counted.count_batch(num_rows, now - begun_ns)
         counted.answered_rows.value += num_rows
@@ -164,13 +167,10 @@ class Served:
         return outputs
 
     def _fix(self, known: template.Template, asked: inference.Inference) -> None:
-        """Give requests with this head a run of their own, from the next one on."""
+        """Give requests of this kind a run of their own, if they may have one."""
         known.is_tried = True
-        made = fixed.of(self.instance, self.interface, known)
-        if made is not None:
-            made.num_rows = (self.rows and self.rows.count(asked.inputs)) or 1
-            made.describe(asked, self.interface, self.version)
-            known.fixed = made
+        num_rows = (self.rows and self.rows.count(asked.inputs)) or 1
+        known.fixed = fixed.of(self.instance, self.interface, known, num_rows)
 
     def count_run(self, formed: batch.Batch, begun_ns: int, now: int, *, is_inline: bool) -> None:
         """A run went through."""
