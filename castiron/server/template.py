@@ -2,19 +2,23 @@
 
 What the head says is kept for its bytes, so that the next request with it only needs views of the
 tensors behind it, and its answer only their bytes. A head with an ``id`` or with values in its
-JSON is never kept, nor a long one; a version keeps a few dozen at most.
+JSON is never kept, nor a long one; a version keeps a few dozen at most. Small ones get a run of
+their own, ``fixed.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from castiron.server import values
 from castiron.tensor import dtype as dtypes
+
+if TYPE_CHECKING:
+    from castiron.server import fixed
 
 _MOST = 64
 _MOST_BYTES = 4096
@@ -33,13 +37,23 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Template:
-    """One head; ``answers`` has the heads of its answers by the shapes of their outputs."""
+    """One head; ``answers`` has the heads of its answers by the shapes of their outputs.
+
+    ``fixed`` is its run when it has one of its own; ``served.py`` tries once to make it.
+    """
 
     places: tuple[Place, ...]
     wanted: dict[str, bool]
     timeout_s: float | None
     priority: int | str
     answers: dict[tuple[tuple[int, ...], ...], bytes] = field(default_factory=dict)
+    fixed: fixed.Fixed | None = None
+    is_tried: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its inputs, which lie one behind the other."""
+        return self.places[-1].end if self.places else 0
 
     def inputs(self, raw: memoryview) -> dict[str, np.ndarray]:
         """Views of the tensors. Raises InputError as for a head that is read."""
