@@ -71,13 +71,20 @@ class Skeletons:
         pieces = _pieces(text) if len(text) <= _MOST_BODY_BYTES else []
         if len(pieces) != len(made.places) + 1 or sum(map(len, pieces)) > _MOST_BYTES:
             return
-        emptied = {**head, "inputs": [{**each, "data": []} for each in head["inputs"]]}
-        # Proof that the pieces are cut at the lists of the inputs and nowhere else.
-        if orjson.loads(b"[]".join(pieces)) != emptied:
+        if not _are_around_inputs(pieces, head):
             return
         if len(self._kept) >= _MOST:
             self._kept.clear()
         self._kept[text[: text.find(_DATA)]] = Skeleton(pieces, made)
+
+
+def _are_around_inputs(pieces: list[bytes], head: dict[str, Any]) -> bool:
+    """Proof that the pieces are cut at the lists of the inputs and nowhere else."""
+    emptied = {**head, "inputs": [{**each, "data": []} for each in head["inputs"]]}
+    try:
+        return bool(orjson.loads(b"[]".join(pieces)) == emptied)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _pieces(text: bytes) -> list[bytes]:
