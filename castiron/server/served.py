@@ -148,12 +148,12 @@ class Served:
         begun_ns = time.monotonic_ns()
         outputs = self.quick.run(size_bytes, self.instance.run, inputs)
         now = time.monotonic_ns()
-        time_ns = now - begun_ns
         num_rows = (self.rows and self.rows.count(inputs)) or 1
-        self.meters.count_batch(num_rows, time_ns)
-        self.meters.answered_rows.value += num_rows
+        counted = self.meters
+        counted.count_batch(num_rows, now - begun_ns)
+        counted.answered_rows += num_rows
         timeline.run(begun_ns, begun_ns, now)
-        timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), num_rows
+        timeline.batch_id, timeline.batch_rows = counted.executions, num_rows
         return outputs
 
     def count_run(self, formed: batch.Batch, begun_ns: int, now: int, *, is_inline: bool) -> None:
@@ -174,11 +174,11 @@ class Served:
         """Where the time of a request went that was in this run."""
         launched_ns = formed.launched_ns
         timeline.run(launched_ns, begun_ns, now)
-        timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), formed.rows
+        timeline.batch_id, timeline.batch_rows = self.meters.executions, formed.rows
 
     def count_answer(self, asked: request.Request) -> None:
         """A request was answered by the lane."""
-        self.meters.answered_rows.value += asked.rows
+        self.meters.answered_rows += asked.rows
 
 
 def _contract(version: versions.Version, instance: supply.Instance) -> model.Contract | None:
