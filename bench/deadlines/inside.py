@@ -101,7 +101,7 @@ class Inside:
         """Runs so far, and those that nobody waited for at their end."""
         (version,) = self.dispatcher.registry
         counted = self.dispatcher.meters.of(version)
-        return int(counted.executions.value), int(counted.wasted.value)
+        return counted.executions, int(counted.wasted.value)
 
     def forget(self) -> None:
         """What came before does not count."""

@@ -160,8 +160,8 @@ class Dispatcher:
             if call.has_finish:
                 answer = await call.finish(answer, version)
             outcome = status.OK
-            version.meters.latency.observe((time.monotonic_ns() - now) / 1e9)
-            version.meters.count_stages(timeline)
+            timeline.ended_ns = time.monotonic_ns()
+            version.meters.answered(timeline)
             return answer
         except asyncio.CancelledError:
             outcome = call.cancelled_outcome
@@ -196,7 +196,7 @@ class Dispatcher:
 
     def tick(self, now_s: float) -> None:
         """A second has passed."""
-        self.meters.publish()
+        self.meters.publish()  # first: reports read what it counts
         self.reports.tick(now_s)
 
     def _choose(self, call: calls.Call, place: _Place, now: int) -> served.Served:

@@ -161,9 +161,9 @@ class Served:
                 outputs, begun_ns, now = self.quick.run(size, own.run, asked.inputs)
         counted = self.meters
         counted.count_batch(num_rows, now - begun_ns)
-        counted.answered_rows.value += num_rows
+        counted.answered_rows += num_rows
         timeline.run(begun_ns, begun_ns, now)
-        timeline.batch_id, timeline.batch_rows = int(counted.executions.value), num_rows
+        timeline.batch_id, timeline.batch_rows = counted.executions, num_rows
         return outputs
 
     def _fix(self, known: template.Template, asked: inference.Inference) -> None:
@@ -190,11 +190,11 @@ class Served:
         """Where the time of a request went that was in this run."""
         launched_ns = formed.launched_ns
         timeline.run(launched_ns, begun_ns, now)
-        timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), formed.rows
+        timeline.batch_id, timeline.batch_rows = self.meters.executions, formed.rows
 
     def count_answer(self, asked: request.Request) -> None:
         """A request was answered by the lane."""
-        self.meters.answered_rows.value += asked.rows
+        self.meters.answered_rows += asked.rows
 
 
 def _contract(version: versions.Version, instance: supply.Instance) -> model.Contract | None:
