@@ -111,6 +111,9 @@ class NumpyInstance:
         else:
             loop.run_in_executor(None, compute)
 
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """numpy makes its outputs anew in every run."""
+
     def close(self) -> None:
         """Nothing runs any more."""
         self.is_open = False

@@ -25,6 +25,10 @@ values[1, 2] = -3.0
 outputs = instance.run({"x0": values})
 assert isinstance(outputs["y"], memoryview), outputs
 assert outputs["y"].tolist() == [[0.0] * 4, [0.0, 0.0, 3.0, 0.0]]
+bound = instance.bind({"x0": (2, 4)})
+bound.inputs["x0"][:] = values.cast("B")
+bound.run()
+assert bound.outputs["y"] == outputs["y"].cast("B"), bytes(bound.outputs["y"])
 print(" ".join(sys.modules))
 """
 

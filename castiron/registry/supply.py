@@ -17,6 +17,8 @@ from castiron.tensor import signature
 if TYPE_CHECKING:
     import numpy as np
 
+    from castiron.runtime.bound import BoundRun
+
     Arrays = Mapping[str, np.ndarray]
     OnDone = Callable[["Arrays | None", "Exception | None"], None]
 
@@ -47,6 +49,12 @@ class Instance(Protocol):
         """Prepare a run now (may raise InputError), then call ``on_done`` on the loop.
 
         What is returned, if anything, stops the run; it must not be called after ``on_done``.
+        """
+
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> BoundRun | None:
+        """A run with memory of its own for inputs of these shapes, for one thread at a time.
+
+        None where there can be none, so for every model in another process. Raises InputError.
         """
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 ``run`` checks the inputs, binds the symbols, rents an arena and makes one native call for each
 native stage; interpreted stages go to an interpreter that is handed in. ``start`` does the same
 on a lane and tells the event loop when it is done. Runs share code and weights; each rents its
-own arena, so any number may be under way.
+own arena, so any number may be under way. ``bind`` makes a run with memory of its own for shapes
+that come again and again (``bound.py``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import ctypes
 from castiron import errors
 from castiron.executable import abi, program
 from castiron.runtime import binding as bindings
-from castiron.runtime import views
+from castiron.runtime import bound, views
 from castiron.runtime.binding import Binding, BindingCache
+from castiron.runtime.bound import BoundRun
+from castiron.runtime.call import Call
 from castiron.tensor import dtype as dtypes
 from castiron.tensor.signature import Signature, TensorSpec
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from castiron.executable.reader import ExecutableFile
     from castiron.runtime.lane import Lane
-    from castiron.runtime.pool import Block, Pool
+    from castiron.runtime.pool import Pool
     from castiron.runtime.team import Team
 
     class Interpreter(Protocol):
@@ -56,33 +59,6 @@ class Device:
         self.pool = pool
         self.threads = threads
         self.team = team
-
-
-class _Call:
-    """The memory that one native call reads: base addresses and the run's context.
-
-    Kept with its binding and used again, since filling it anew would cost more than a small
-    model's run. ``owners`` keeps inputs alive while the call is under way.
-    """
-
-    __slots__ = ("bases", "binding", "block", "context", "context_address", "outputs", "owners")
-
-    def __init__(self, binding: Binding, weights: int, num_slots: int) -> None:
-        self.binding = binding
-        self.bases = (_WORD * (abi.REGION_FIRST_INPUT + num_slots))(weights)
-        self.context = (_WORD * abi.CTX_WORDS)()
-        self.context[abi.CTX_BASES] = ctypes.addressof(self.bases)
-        self.context[abi.CTX_STEPS] = binding.steps_address
-        self.context[abi.CTX_NUM_STEPS] = binding.num_steps
-        self.context[abi.CTX_SCRATCH_STRIDE] = binding.scratch_bytes
-        self.context_address = ctypes.addressof(self.context)
-        self.block: Block | None = None
-        self.outputs: list[views.View] = []
-        self.owners: list[views.View | None] = []
-
-    def stop(self) -> None:
-        """Let a run that is waiting or under way on a lane end before its next step."""
-        self.context[abi.CTX_NUM_STEPS] = 0
 
 
 class Instance:
@@ -186,6 +162,28 @@ class Instance:
             raise
         return call.stop
 
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> BoundRun | None:
+        """A run with memory of its own, for inputs of these shapes by name.
+
+        None where there can be none: the model has interpreted steps or strings, or its inputs
+        and outputs take more than ``bound.MOST_BYTES``. Raises InputError, as ``run`` would for
+        inputs of such shapes.
+        """
+        stage = self._program.stages[0]
+        if isinstance(stage, program.InterpretedStage) or len(self._program.stages) != 1:
+            return None
+        given = self._check_shapes(shapes)
+        symbols = self._learn(given)
+        kinds = bound.kinds_of(self._program, self._program.inputs, given)
+        if not bound.is_small(kinds):
+            return None
+        binding = self._bind(0, stage, symbols)
+        kinds += bound.kinds_of(self._program, stage.writes, binding.write_shapes)
+        if not bound.is_small(kinds):
+            return None
+        call = self._new_call(stage, binding)
+        return BoundRun(self._run, call, self._device.pool, self._program, given)
+
     def profile(self, inputs: Mapping[str, Any]) -> list[list[int]]:
         """Run once and give the clock ticks of every step, by stage (empty if interpreted)."""
         symbols, slots = self._accept(inputs)
@@ -248,6 +246,18 @@ class Instance:
             symbols = self._learn(shapes)
         # Stages with interpreted results learn more symbols in the course of a run.
         return (symbols if self.is_native else list(symbols)), slots
+
+    def _check_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """The shapes in the order of the inputs, each one that an array can have."""
+        specs = self.signature.inputs
+        if shapes.keys() != {spec.name for spec in specs}:
+            raise _wrong_names(shapes, specs)
+        given = [tuple(shapes[spec.name]) for spec in specs]
+        unknown: list[int | None] = [None] * len(self._program.symbols)
+        for slot, shape, spec in zip(self._program.inputs, given, specs, strict=True):
+            if not bound.is_shape(shape):
+                raise self._wrong_shape(slot, shape, unknown, spec)
+        return given
 
     def _learn(self, shapes: list[tuple[int, ...]]) -> list[int | None]:
         """The symbols that these input shapes decide, remembered for the next time."""
@@ -313,12 +323,12 @@ class Instance:
         position: int,
         stage: program.NativeStage,
         state: tuple[list[int | None], list[views.View | None]],
-    ) -> _Call:
+    ) -> Call:
         """Rent an arena, make the outputs and fill the context of one native call."""
         symbols, slots = state
         binding = self._bind(position, stage, symbols)
         try:
-            call: _Call = binding.idle_calls.pop()
+            call: Call = binding.idle_calls.pop()
         except IndexError:
             call = self._new_call(stage, binding)
         bases = call.bases
@@ -334,26 +344,21 @@ class Instance:
             bases[at] = view.address
             at += 1
         # Last, so that nothing is rented if anything above fails.
-        if binding.arena_bytes or binding.scratch_bytes:
-            size_bytes = binding.arena_bytes + binding.scratch_bytes * self._threads
-            call.block = block = self._device.pool.rent(size_bytes)
-            bases[abi.REGION_ARENA] = block.address
-            call.context[abi.CTX_SCRATCH] = block.address + binding.arena_bytes
+        if call.rented_bytes:
+            call.rent(self._device.pool)
         return call
 
-    def _new_call(self, stage: program.NativeStage, binding: Binding) -> _Call:
-        call = _Call(binding, self._weights, len(stage.reads) + len(stage.writes))
+    def _new_call(self, stage: program.NativeStage, binding: Binding) -> Call:
+        num_slots = len(stage.reads) + len(stage.writes)
+        call = Call(binding, self._weights, num_slots, self._threads)
         call.context[abi.CTX_TEAM] = self._team
-        call.context[abi.CTX_THREADS] = self._threads
         call.context[abi.CTX_CRASH] = self.crash_address
         return call
 
     def _finish(
-        self, stage: program.NativeStage, call: _Call, slots: list[views.View | None]
+        self, stage: program.NativeStage, call: Call, slots: list[views.View | None]
     ) -> None:
-        if call.block is not None:
-            self._device.pool.give_back(call.block)
-            call.block = None
+        call.give(self._device.pool)
         for slot, view in zip(stage.writes, call.outputs, strict=True):
             slots[slot] = view
         call.outputs = []

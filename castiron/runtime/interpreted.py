@@ -102,6 +102,9 @@ class InterpretedInstance:
         self._waiting.append((inputs, on_done))
         self._send_next()
 
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """None for any shapes: a run in another process has no memory here."""
+
     def close(self) -> None:
         """End the process; runs that are not over get ModelNotReady."""
         self._closed = True

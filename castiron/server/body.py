@@ -58,6 +58,12 @@ class Body:
         self._budget.give(self._taken)
         self._taken = 0
 
+    def whole(self, exchange: exchanges.Exchange) -> bytes | memoryview:
+        """All bytes of a body that has come, and is not compressed. Refusal with 413 or 503."""
+        body = exchange.take()
+        self.grow_to(len(body))
+        return body
+
     async def read(self, exchange: exchanges.Exchange) -> bytes | memoryview:
         """All bytes, decompressed. Refusal with 413, 415 or 503; ClientGone when it left."""
         headers = exchange.headers

@@ -26,6 +26,7 @@ class Call(abc.ABC):
         "version",
     )  # fmt: skip
     protocol = "http"
+    has_finish = False
     timeline: timelines.Timeline
 
     def __init__(self, model: str, version: str, client: str) -> None:
@@ -48,7 +49,9 @@ class Call(abc.ABC):
         """The answer in the protocol's form."""
 
     async def finish(self, answer: Any, version: served.Served) -> Any:
-        """What is still to do for an answer and would take too long inside ``render``."""
+        """What is still to do for an answer and would take too long inside ``render``; called
+        where there ``has_finish``.
+        """
         del version
         return answer
 

@@ -29,6 +29,14 @@ _STATES = {
     versions.CLOSED: "UNAVAILABLE",
 }
 
+# The protocol's names of times, and our stages.
+_TIMED = {
+    "queue": "queue",
+    "compute_input": "parse",
+    "compute_infer": "compute",
+    "compute_output": "render",
+}
+
 
 def server() -> dict[str, Any]:
     """GET /v2."""
@@ -124,22 +132,16 @@ def statistics(version: versions.Version, counted: meters.VersionMeters) -> dict
     """One entry of GET /v2/models/stats; times are sums in nanoseconds."""
     succeeded = counted.outcomes[status.OK].value
     failed = sum(child.value for child in counted.outcomes.values()) - succeeded
-    stages = {
-        "queue": counted.queue,
-        "compute_input": counted.parse,
-        "compute_infer": counted.compute,
-        "compute_output": counted.render,
-    }
-    shown = {
-        name: {"count": stage.count, "ns": int(stage.total * 1e9)} for name, stage in stages.items()
-    }
+    times = counted.settled()
+    stages = [(name, times.stages[stage]) for name, stage in _TIMED.items()]
+    shown = {name: {"count": stage.count, "ns": int(stage.total * 1e9)} for name, stage in stages}
     total_ns = sum(stage["ns"] for stage in shown.values())
     return {
         "name": version.model,
         "version": str(version.number),
-        "last_inference": counted.last_ms,
+        "last_inference": times.last_ms,
         "inference_count": int(succeeded),
-        "execution_count": int(counted.executions.value),
+        "execution_count": counted.executions,
         "inference_stats": {
             "success": {"count": int(succeeded), "ns": total_ns},
             "fail": {"count": int(failed), "ns": 0},
@@ -149,7 +151,7 @@ def statistics(version: versions.Version, counted: meters.VersionMeters) -> dict
         },
         "batch_stats": [
             {"batch_size": rows, "compute_infer": {"count": count, "ns": total_ns}}
-            for rows, (count, total_ns) in sorted(counted.batches.items())
+            for rows, (count, total_ns) in sorted(times.batches.items())
         ],
     }
 

@@ -27,7 +27,6 @@ from castiron.telemetry import tracer
 if TYPE_CHECKING:
     import numpy as np
 
-_DEVICE = "cpu"
 _STATES = {breaker.CLOSED: 0.0, breaker.TRYING: 0.5, breaker.OPEN: 1.0}
 
 
@@ -35,14 +34,15 @@ class Dispatcher:
     """All infer requests of one process; owned by its event loop."""
 
     __slots__ = (
-        "_budget",
         "_crews",
         "_limiter",
         "_native",
         "_served",
         "_supply",
+        "budget",
         "change",
         "in_use",
+        "max_in_flight",
         "meters",
         "on_prepared",
         "on_retired",
@@ -61,7 +61,7 @@ class Dispatcher:
     ) -> None:
         self._supply = supplied
         self.settings = settings
-        self._budget = bodies.Budget(settings.max_buffered_bytes)
+        self.budget = bodies.Budget(settings.max_buffered_bytes)
         self._crews = application.Crews(settings)
         self._limiter = rate.Limiter()
         self._served: dict[versions.Version, served.Served] = {}
@@ -74,6 +74,7 @@ class Dispatcher:
         hooks = registries.Hooks(self._prepare, self._retire, self.meters.watch)
         self.registry = registries.Registry(supplied, registry_settings, hooks)
         self.in_use = 0
+        self.max_in_flight = settings.max_in_flight  # how many places there are
         self.readiness: Callable[[bool, Any], tuple[bool, Any]] = _as_it_is
         self.on_prepared: Callable[[served.Served], None] = _nothing
         self.on_retired: Callable[[versions.Version], None] = _nothing
@@ -130,14 +131,12 @@ class Dispatcher:
 
     def body(self) -> bodies.Body:
         """A body that counts among all bodies of the process."""
-        return bodies.Body(self.settings, self._budget)
+        return bodies.Body(self.settings, self.budget)
 
     def refuse(self, model: str, error: BaseException) -> None:
         """Count a call that ended before it became requests."""
-        is_known = model in self.registry.models
         self.meters.accepted.value += 1
-        counted = self.meters.named(model, "") if is_known else self.meters.unknown
-        counted.end(status.classify(error)[1])
+        self._counted(model).end(status.classify(error)[1])
 
     async def infer(self, call: calls.Call) -> Any:
         """The answer, in the form of the call's protocol.
@@ -147,27 +146,22 @@ class Dispatcher:
         now = time.monotonic_ns()
         timeline = call.timeline = self.tracer.begin(now, call.parent, call.trace_state)
         self.meters.accepted.value += 1
-        is_known = call.model in self.registry.models
-        counted = self.meters.named(call.model, "") if is_known else self.meters.unknown
+        place = _Place(self)
         outcome = status.FAILED
-        place = _Place(self, self.body())
         try:
-            version, place.permit = self._choose(call, now)
-            counted = version.meters
-            place.version = version
-            version.num_asking += 1
+            version = self._choose(call, place, now)
             self._admit(call, version, now)
-            place.take()
-            timeline.model, timeline.protocol = call.model, call.protocol
-            timeline.version, timeline.device = str(version.version.number), _DEVICE
-            asked = await call.read(place.body, version)
+            place.enter()
+            timeline.labels = version.labels[call.protocol]
+            asked = await call.read(place, version)
             timeline.parsed_ns = time.monotonic_ns()
-            version.check(asked.inputs)
-            answer = await self._run(call, version, asked, place, now)
-            answer = await call.finish(answer, version)
+            version.check(asked)
+            answer = await self._run(call, version, asked, place)
+            if call.has_finish:
+                answer = await call.finish(answer, version)
             outcome = status.OK
-            counted.latency.observe((time.monotonic_ns() - now) / 1e9)
-            counted.count_stages(timeline)
+            timeline.ended_ns = time.monotonic_ns()
+            version.meters.answered(timeline)
             return answer
         except asyncio.CancelledError:
             outcome = call.cancelled_outcome
@@ -178,20 +172,35 @@ class Dispatcher:
             self._note(error, place)
             raise
         finally:
-            if place.version is not None:
-                place.version.num_asking -= 1
-            place.report(outcome)
-            place.leave()
-            counted.end(outcome)
-            self.tracer.end(timeline, outcome, time.monotonic_ns())
+            self._end(call, place, outcome)
+
+    def _end(self, call: calls.Call, place: _Place, outcome: str) -> None:
+        """Give back what the request held, and count how it ended."""
+        now = time.monotonic_ns()
+        version = place.version
+        if version is not None:
+            counted = version.meters
+            version.num_asking -= 1
+            is_good = True if outcome == status.OK else False if place.is_fault else None
+            version.breaker.report(place.permit, is_good, now)
+        else:
+            counted = self._counted(call.model)
+        place.leave()
+        counted.end(outcome)
+        self.tracer.end(call.timeline, outcome, now)
+
+    def _counted(self, model: str) -> meters.VersionMeters:
+        """Where requests count that no version took."""
+        is_known = model in self.registry.models
+        return self.meters.named(model, "") if is_known else self.meters.unknown
 
     def tick(self, now_s: float) -> None:
         """A second has passed."""
-        self.meters.publish()
+        self.meters.publish()  # first: reports read what it counts
         self.reports.tick(now_s)
 
-    def _choose(self, call: calls.Call, now: int) -> tuple[served.Served, int]:
-        """The version that answers, and the leave of its breaker to try.
+    def _choose(self, call: calls.Call, place: _Place, now: int) -> served.Served:
+        """The version that answers, from now on held by the place with its breaker's leave.
 
         Without a number, an older version stands in for one that fails too often.
         """
@@ -200,7 +209,9 @@ class Dispatcher:
             found = self._served[version]
             permit = found.breaker.permit(now)
             if permit is not None:
-                return found, permit
+                found.num_asking += 1
+                place.version, place.permit = found, permit
+                return found
         breakers = [self._served[version].breaker for version in candidates]
         self._count_refusal(self._served[candidates[0]], request.BROKEN)
         raise status.Refusal(
@@ -241,44 +252,43 @@ class Dispatcher:
         self.meters.refused_requests.child(found.model, str(found.number), reason).value += 1
 
     async def _run(
-        self,
-        call: calls.Call,
-        version: served.Served,
-        asked: inference.Inference,
-        place: _Place,
-        accepted_ns: int,
+        self, call: calls.Call, version: served.Served, asked: inference.Inference, place: _Place
     ) -> Any:
         timeline = call.timeline
-        timeline.input_bytes = size_bytes = served.size_of(asked.inputs)
-
-        def render(outputs: Mapping[str, np.ndarray]) -> Any:
-            answer = call.render(outputs, asked, version)
+        timeline.input_bytes = asked.size_bytes
+        priority = version.priority(asked)
+        deadline_ns = timeline.accepted_ns + _allowed_ns(call, asked, version)
+        size = version.short(asked)
+        if size is not None and time.monotonic_ns() < deadline_ns:
+            answer = call.render(version.run_inline(size, asked, timeline), asked, version)
             timeline.rendered_ns = time.monotonic_ns()
             return answer
-
-        priority = version.priority(asked)
-        deadline_ns = accepted_ns + _allowed_ns(call, asked, version)
-        if version.may_run_inline(size_bytes) and time.monotonic_ns() < deadline_ns:
-            return render(version.run_inline(asked.inputs, size_bytes, timeline))
-        work = lanes.Work(asked.inputs, size_bytes, render)
-        place.work = work
+        waits = _waiting(call, version, asked, (priority, deadline_ns))
+        place.work = work = waits.payload
         work.on_over = place.leave
-        num_rows = version.rows and version.rows.count(asked.inputs)
-        key = (
-            version.rows.key(asked.inputs, tuple(asked.wanted))
-            if version.rows and num_rows
-            else None
-        )
-        waits = request.Request(
-            lanes.next_number(), accepted_ns, deadline_ns, num_rows or 1, size_bytes,
-            priority, key, call.client, call.model, work, timeline,
-        )  # fmt: skip
         return await _answer(call, version, waits)
 
-    @property
-    def max_in_flight(self) -> int:
-        """How many places there are."""
-        return self.settings.max_in_flight
+
+def _waiting(
+    call: calls.Call, version: served.Served, asked: inference.Inference, order: tuple[int, int]
+) -> request.Request:
+    """The request as its lane takes it; ``order`` is its class and deadline."""
+    timeline = call.timeline
+
+    def render(outputs: Mapping[str, np.ndarray]) -> Any:
+        answer = call.render(outputs, asked, version)
+        timeline.rendered_ns = time.monotonic_ns()
+        return answer
+
+    inputs, size_bytes = asked.inputs, asked.size_bytes
+    num_rows = version.rows and version.rows.count(inputs)
+    key = version.rows.key(inputs, tuple(asked.wanted)) if version.rows and num_rows else None
+    work = lanes.Work(inputs, size_bytes, render)
+    priority, deadline_ns = order
+    return request.Request(
+        lanes.next_number(), timeline.accepted_ns, deadline_ns, num_rows or 1, size_bytes,
+        priority, key, call.client, call.model, work, timeline,
+    )  # fmt: skip
 
 
 async def _answer(call: calls.Call, version: served.Served, waits: request.Request) -> Any:
@@ -301,9 +311,9 @@ async def _answer(call: calls.Call, version: served.Served, waits: request.Reque
 
 def _allowed_ns(call: calls.Call, asked: inference.Inference, version: served.Served) -> int:
     """How long the answer may take: what the client asks, within what the model allows."""
-    wanted = [each for each in (call.timeout_s, asked.timeout_s) if each is not None]
-    if not wanted:
+    if call.timeout_s is None and asked.timeout_s is None:
         return version.default_timeout_ns
+    wanted = [each for each in (call.timeout_s, asked.timeout_s) if each is not None]
     return min(int(min(wanted) * 1e9), version.max_timeout_ns)
 
 
@@ -333,41 +343,35 @@ def _gauges(made: served.Served) -> dict[str, Any]:
     }
 
 
-class _Place:
+class _Place(bodies.Body):
     """A request's share of the bounds: held while it is read, and while its run is not over."""
 
-    __slots__ = ("_dispatcher", "_held", "body", "is_fault", "permit", "version", "work")
+    __slots__ = ("_dispatcher", "_is_held", "is_fault", "permit", "version", "work")
 
-    def __init__(self, dispatcher: Dispatcher, body: bodies.Body) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__(dispatcher.settings, dispatcher.budget)
         self._dispatcher = dispatcher
-        self._held = False
-        self.body = body
+        self._is_held = self.is_fault = False
         self.work: lanes.Work | None = None
         self.version: served.Served | None = None
         self.permit = 0
-        self.is_fault = False
 
-    def take(self) -> None:
-        if self._dispatcher.in_use >= self._dispatcher.max_in_flight:
+    def enter(self) -> None:
+        """Refusal when there is no place left."""
+        dispatcher = self._dispatcher
+        if dispatcher.in_use >= dispatcher.max_in_flight:
             raise status.Refusal(
                 503,
-                f"{self._dispatcher.in_use} requests are in flight, which is the limit; retry",
+                f"{dispatcher.in_use} requests are in flight, which is the limit; retry",
                 status.OVERLOADED,
                 reason=request.FULL,
             )
-        self._dispatcher.in_use += 1
-        self._held = True
-
-    def report(self, outcome: str) -> None:
-        """Tell the breaker of the version how it went."""
-        if self.version is None:
-            return
-        is_good = True if outcome == status.OK else False if self.is_fault else None
-        self.version.breaker.report(self.permit, is_good, time.monotonic_ns())
+        dispatcher.in_use += 1
+        self._is_held = True
 
     def leave(self) -> None:
         """Free it, unless a run still reads the request's body."""
-        if self._held and (self.work is None or self.work.is_over):
-            self._held = False
+        if self._is_held and (self.work is None or self.work.is_over):
+            self._is_held = False
             self._dispatcher.in_use -= 1
-            self.body.release()
+            self.release()

@@ -11,16 +11,17 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
 
 from castiron import errors
-from castiron.server import patience, template, values
+from castiron.server import patience, skeleton, template, values
 from castiron.tensor import dtype as dtypes
 from castiron.tensor import signature as signatures
 
+_NOTHING = memoryview(b"")
 _MAX_DIM = (1 << 31) - 1
 _MAX_RANK = 64
 # What would change the meaning of a request, and is not offered.
@@ -37,6 +38,7 @@ class Interface:
     inputs: Mapping[str, dtypes.DType]
     outputs: Mapping[str, dtypes.DType]
     templates: template.Templates = field(default_factory=template.Templates)
+    skeletons: skeleton.Skeletons = field(default_factory=skeleton.Skeletons)
 
     @classmethod
     def of(cls, signature: signatures.Signature) -> Interface:
@@ -47,18 +49,47 @@ class Interface:
         )
 
 
-class Inference(NamedTuple):
-    """What a request asks: inputs as arrays; for each wanted output, whether it goes raw."""
+class Inference:
+    """What a request asks: inputs as arrays; for each wanted output, whether it goes raw.
 
-    id: str
-    inputs: dict[str, np.ndarray]
-    wanted: dict[str, bool]
-    timeout_s: float | None
-    priority: int | str = 0
-    """1 is the most important class, 0 the model's default; or the name of a class."""
+    ``priority`` is 1 for the most important class, 0 for the model's default, or a class's name.
+    One that can come again has a ``template``. Of a binary one that came before there are only
+    ``raw``, its tensors' bytes, until somebody asks for arrays.
+    """
 
-    template: template.Template | None = None
-    """Of a binary request whose head may come again."""
+    __slots__ = ("_inputs", "id", "priority", "raw", "template", "timeout_s", "wanted")
+
+    def __init__(
+        self,
+        request_id: str,
+        inputs: dict[str, np.ndarray] | None,
+        wanted: dict[str, bool],
+        timeout_s: float | None,
+        priority: int | str = 0,
+    ) -> None:
+        self.id = request_id
+        self._inputs = inputs
+        self.wanted = wanted
+        self.timeout_s = timeout_s
+        self.priority = priority
+        self.template: template.Template | None = None
+        self.raw = _NOTHING
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The arrays by name. Raises InputError for what is wrong with bytes of a template."""
+        found = self._inputs
+        if found is None:
+            assert self.template is not None
+            found = self._inputs = self.template.inputs(self.raw)
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all inputs."""
+        if self.template is not None:
+            return self.template.size_bytes
+        return sum([array.nbytes for array in self.inputs.values()])
 
 
 def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface) -> Inference:
@@ -67,31 +98,49 @@ def parse(body: bytes | memoryview, json_bytes: int | None, interface: Interface
     Arrays of raw tensors are views of the body where its alignment allows.
     """
     text, raw = parted(body, json_bytes)
-    if not raw:
-        return of_object(decoded(text), raw, interface)
-    found = interface.templates.find(text, len(raw))
+    asked = _read_again(text, raw, interface)
+    return _read_first(text, raw, interface) if asked is None else asked
+
+
+def _read_again(text: bytes, raw: memoryview, interface: Interface) -> Inference | None:
+    """A request like one before; None when there was none."""
+    inputs: dict[str, np.ndarray] | None = None
+    if raw:
+        found = interface.templates.find(text, len(raw))
+    else:
+        known = interface.skeletons.find(text)
+        lists = None if known is None else known.lists(text)
+        if known is None or lists is None:
+            return None
+        found = known.template
+        inputs = found.listed(lists)
     if found is None:
-        return _read_first(text, raw, interface)
-    inputs = found.inputs(raw)
-    return Inference("", inputs, found.wanted, found.timeout_s, found.priority, found)
+        return None
+    asked = Inference("", inputs, found.wanted, found.timeout_s, found.priority)
+    asked.template, asked.raw = found, raw
+    return asked
 
 
 def _read_first(text: bytes, raw: memoryview, interface: Interface) -> Inference:
-    """Read a binary request, and keep what its head says for the next one like it."""
+    """Read a request, and keep what it says besides its values for the next one like it."""
     head = decoded(text)
     asked = of_object(head, raw, interface)
     places = template.of(head, asked.inputs, interface.inputs)
     if places is None:
         return asked
     made = template.Template(places, asked.wanted, asked.timeout_s, asked.priority)
-    interface.templates.keep(text, len(raw), made)
-    return asked._replace(template=made)
+    if raw:
+        interface.templates.keep(text, len(raw), made)
+    else:
+        interface.skeletons.keep(text, head, made)
+    asked.template, asked.raw = made, raw
+    return asked
 
 
 def parted(body: bytes | memoryview, json_bytes: int | None) -> tuple[bytes, memoryview]:
     """The JSON of a body, and what lies after it. InputError when it is not so long."""
     if json_bytes is None:
-        return bytes(body), memoryview(b"")
+        return bytes(body), _NOTHING
     if not 0 < json_bytes <= len(body):
         raise errors.InputError(
             f"expected 1 to {len(body)} bytes of JSON in a body of {len(body)}, found {json_bytes}",

@@ -183,12 +183,13 @@ class _Run:
         try:
             inputs = rows.merge([_inputs_of(part) for part in self._batch.parts])
             size_bytes = sum([part.request.size_bytes for part in self._batch.parts])
-            if not version.quick.is_short(size_bytes):
+            size = version.quick.short(size_bytes)
+            if size is None:
                 self._lanes.running.append(self)
                 self._stop = version.instance.start(inputs, self._lanes.native, self._done)
                 version.lane.handed(self._batch, time.monotonic_ns())
                 return False
-            outputs = version.quick.run(size_bytes, version.instance.run, inputs)
+            outputs, _, _ = version.quick.run(size, version.instance.run, inputs)
         except Exception as fault:  # noqa: BLE001  the requests are told, whoever made it not begin
             error = fault
         self._end(outputs, error, self._begun_ns, is_inline=True)

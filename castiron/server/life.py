@@ -225,6 +225,7 @@ class _Process:
         self._socket.close()
         if self._grpc is not None:
             await self._end_grpc()
+        self._dispatcher.meters.publish()  # other workers go on telling it
         await self._guard.close()
         self._dispatcher.registry.close()
         await asyncio.to_thread(self._dispatcher.tracer.close)

@@ -1,44 +1,41 @@
 """What the edge counts: requests by outcome, time by stage, what is in flight, the pool.
 
 In flight is derived (accepted minus ended), never counted apart, so the sums always agree. A
-version's children are looked up once and kept in its ``VersionMeters``.
+version's children are looked up once and kept in its ``VersionMeters``; what times they took is
+counted apart from requests, in ``ledger.py``.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
 import castiron
 from castiron.registry import version as versions
-from castiron.server import status
+from castiron.server import ledger, status
 from castiron.telemetry import families, metrics, shared, tracer
 from castiron.telemetry import timeline as timelines
 
-_MOST_ROWS = 1024
+# Answers and runs that a version keeps until they are counted; more would save little.
+MOST_KEPT = 256
 
 
 class VersionMeters:
-    """The counters of one version, and when it last answered."""
+    """The counters of one version.
+
+    Outcomes are counted at once: what a crash took with it is told from them. Times are kept, and
+    counted before somebody reads them, which only ``settled`` lets anybody do.
+    """
 
     __slots__ = (
-        "_busy",
-        "_stage_cells",
+        "_answers",
+        "_ledger",
+        "_rows",
+        "_runs",
+        "_runs_kept",
         "answered_rows",
-        "batch",
-        "batch_rows",
-        "batches",
-        "compute",
         "executions",
-        "last_ms",
-        "latency",
         "outcomes",
-        "parse",
-        "queue",
-        "read",
-        "render",
         "wasted",
     )
 
@@ -46,43 +43,50 @@ class VersionMeters:
         self.outcomes = {
             outcome: meters.ended.child(model, number, outcome) for outcome in status.OUTCOMES
         }
-        stages = [meters.stages.child(model, number, stage) for stage in families.STAGES]
-        self._stage_cells = [each.cells for each in stages]
-        self.read, self.parse, self.queue, self.batch, self.compute, self.render = stages
-        self.latency = meters.latency.child(model, number)
         self.wasted = meters.wasted.child(model, number)
-        self.executions = meters.executions.child(model, number)
-        self.answered_rows = meters.answered_rows.child(model, number)
-        self.batch_rows = meters.batch_rows.child(model, number)
-        self._busy = meters.busy
-        self.last_ms = 0
-        self.batches: dict[int, tuple[int, int]] = {}
+        self._runs = meters.executions.child(model, number)
+        self._rows = meters.answered_rows.child(model, number)
+        self.executions = int(self._runs.value)
+        self.answered_rows = int(self._rows.value)
+        self._answers: list[ledger.Times] = []
+        self._runs_kept: list[tuple[int, int]] = []
+        self._ledger = ledger.Ledger(
+            meters.latency.child(model, number),
+            {stage: meters.stages.child(model, number, stage) for stage in families.STAGES},
+            meters.batch_rows.child(model, number),
+            meters.busy,
+        )
+
+    def answered(self, done: timelines.Timeline) -> None:
+        """One request was answered, whose timeline is complete."""
+        kept = self._answers
+        kept.append(ledger.times_of(done))
+        if len(kept) >= MOST_KEPT:
+            self.settled()
 
     def count_batch(self, num_rows: int, time_ns: int) -> None:
-        """One run of so many rows; sizes above a thousand are counted as one."""
-        num_rows = min(num_rows, _MOST_ROWS)
-        self.executions.value += 1
-        self.batch_rows.observe(num_rows)
-        self._busy.value += time_ns / 1e9
-        count, total_ns = self.batches.get(num_rows, (0, 0))
-        self.batches[num_rows] = count + 1, total_ns + time_ns
-
-    def count_stages(self, done: timelines.Timeline) -> None:
-        """How long each stage took that a request went through."""
-        begin_ns = done.accepted_ns
-        for cells, end_ns in zip(self._stage_cells, done.ends, strict=True):
-            if end_ns:
-                # As ``observe``, which six calls of would cost more than counting.
-                passed_s = (end_ns - begin_ns) / 1e9
-                cells[bisect_left(metrics.LATENCY_BOUNDS_S, passed_s)] += 1
-                cells[-1] += passed_s
-                begin_ns = end_ns
+        """One run of so many rows."""
+        self.executions += 1
+        kept = self._runs_kept
+        kept.append((num_rows, time_ns))
+        if len(kept) >= MOST_KEPT:
+            self.settled()
 
     def end(self, outcome: str) -> None:
         """Count one request's end."""
         self.outcomes[outcome].value += 1
-        if outcome == status.OK:
-            self.last_ms = time.time_ns() // 1_000_000
+
+    def settled(self) -> ledger.Ledger:
+        """The times of all answers and runs until now."""
+        if self._answers:
+            self._ledger.count_answers(self._answers)
+            self._answers.clear()
+        if self._runs_kept:
+            self._ledger.count_runs(self._runs_kept)
+            self._runs_kept.clear()
+        self._runs.value = self.executions
+        self._rows.value = self.answered_rows
+        return self._ledger
 
 
 class Meters:
@@ -141,13 +145,20 @@ class Meters:
         if store is not None:
             self._end_lost(store)
 
+    def _settle(self) -> None:
+        """Count what was kept, also of versions that are gone: none is ever forgotten."""
+        for each in self._known.values():
+            each.settled()
+
     def publish(self) -> None:
-        """Let the other workers see what is read only when it is asked for."""
+        """Count what was kept, and let the other workers see what is read only when asked for."""
+        self._settle()
         if self._folder:
             self.page.publish()
 
     def expose(self) -> str:
-        """The text form of all workers together."""
+        """The text form of all workers together; of others, as they last published."""
+        self._settle()
         if not self._folder:
             return self.page.expose()
         return shared.merged(self._folder, self.page).expose()

@@ -30,14 +30,16 @@ class PredictCall(rest_call.RestCall):
     """One application-level call."""
 
     __slots__ = ("_application", "_begun_s", "_made")
+    has_finish = True
 
     def __init__(
         self,
         route: routes.Route,
         exchange: exchanges.Exchange,
         given: server_settings.Settings,
+        subject: str = "",
     ) -> None:
-        super().__init__(route, exchange, given)
+        super().__init__(route, exchange, given, subject)
         self._begun_s = time.monotonic()
         self._made = inward.Made({})
         self._application: application.Application | None = None
@@ -45,12 +47,13 @@ class PredictCall(rest_call.RestCall):
     async def read(self, held: bodies.Body, version: served.Served) -> inference.Inference:
         """The body, then its values, then the tensors that steps make of them."""
         found = self._application = _application_of(version)
-        self.timeout_s = rest_call.timeout_s(self._headers)
+        headers = self._exchange.headers
+        self.timeout_s = rest_call.timeout_s(headers)
         version.bound(held)
         body = await held.read(self._exchange)
         self.timeline.read_ns = time.monotonic_ns()
         entries = found.contract.schema.input
-        asked = asking.parse(self._headers, body, entries, self._settings.max_json_bytes)
+        asked = asking.parse(headers, body, entries, self._settings.max_json_bytes)
         self._made = await self._in_time(found.before(asked, len(body)), version)
         wanted = found.outputs or list(version.interface.outputs)
         return inference.Inference("", self._made.tensors, dict.fromkeys(wanted, True), None)

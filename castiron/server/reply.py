@@ -24,10 +24,14 @@ _JOINED_BYTES = 1 << 15
 
 
 class Reply(NamedTuple):
-    """Headers and body of an answer with status 200; large parts are sent as they lie."""
+    """Headers and body of an answer with status 200; large parts are sent as they lie.
+
+    ``lines`` are headers too, written already.
+    """
 
     headers: list[tuple[bytes, bytes]]
     parts: list[bytes | memoryview]
+    lines: bytes = b""
 
 
 def described(
@@ -70,6 +74,8 @@ def render(
 ) -> Reply:
     """The answer to one request. Raises as ``described``."""
     known = asked.template
+    if known is not None and known.fixed is not None and outputs is known.fixed.outputs:
+        return known.fixed.answer(asked, interface, version)
     if known is None or not all(asked.wanted.values()):
         head, raw = described(outputs, asked, interface, version)
         return joined(encoded(head), raw, version.digest)

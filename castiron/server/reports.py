@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 
 from castiron.server import meters
+from castiron.server.http import exchange
 from castiron.telemetry import timeline as timelines
 
-_Headers = list[tuple[bytes, bytes]]
+Headers = list[tuple[bytes, bytes]]
 
 
 class Reports:
     """The headers of one process; none with ``is_terse``."""
 
-    __slots__ = ("_busy_s", "_counted", "_is_terse", "_memory", "_now_s", "_same")
+    __slots__ = ("_busy_s", "_counted", "_is_terse", "_lines", "_memory", "_now_s", "_same")
 
     def __init__(
         self,
@@ -31,7 +32,8 @@ class Reports:
         self._is_terse = is_terse
         self._now_s = 0.0
         self._busy_s = counted.busy.value
-        self._same: _Headers = []
+        self._same: Headers = []
+        self._lines = b""
         self._set(0.0)
 
     def tick(self, now_s: float) -> None:
@@ -46,8 +48,9 @@ class Reports:
             (b"x-device-utilization", b"%.3f" % utilization),
             (b"x-memory-fragmentation", b"%.3f" % fragmentation),
         ]
+        self._lines = exchange.written(self._same)
 
-    def headers(self, timeline: timelines.Timeline) -> _Headers:
+    def headers(self, timeline: timelines.Timeline) -> Headers:
         """What goes with the answer to this request, or with its refusal."""
         if self._is_terse:
             return []
@@ -57,6 +60,17 @@ class Reports:
             made.append((b"traceresponse", given.outgoing()))
         made.append((b"server-timing", timeline.server_timing(time.monotonic_ns())))
         return made
+
+    def lines(self, timeline: timelines.Timeline) -> bytes:
+        """The same as it is written in the head of an answer."""
+        if self._is_terse:
+            return b""
+        given = timeline.context
+        timing = timeline.server_timing(time.monotonic_ns())
+        traced = b"traceresponse: %b\r\n" % given.outgoing() if given.is_sampled else b""
+        return b"%bx-trace-id: %b\r\n%bserver-timing: %b\r\n" % (
+            self._lines, given.trace_id, traced, timing,
+        )  # fmt: skip
 
     def metadata(self, timeline: timelines.Timeline) -> list[tuple[str, str]]:
         """The same for gRPC."""

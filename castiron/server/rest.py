@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -36,14 +36,21 @@ from castiron.telemetry import metrics
 log = logging.getLogger("castiron.server")
 
 Exchange = exchanges.Exchange
-Parts = list[exchanges.Bytes] | rest_parts.Parts
-Answer = tuple[int, exchanges.Headers, Parts]
+
+
+class Answer(NamedTuple):
+    """What is written for one request; ``lines`` are more headers, written already."""
+
+    code: int
+    headers: exchanges.Headers
+    parts: list[exchanges.Bytes] | rest_parts.Parts
+    lines: bytes = b""
 
 
 class Rest:
     """The application; ``is_draining`` takes readiness down before the server stops."""
 
-    __slots__ = ("_access", "_client_header", "_dispatcher", "_settings", "is_draining")
+    __slots__ = ("_access", "_dispatcher", "_settings", "is_draining")
 
     def __init__(
         self,
@@ -52,7 +59,6 @@ class Rest:
         allowed: access.Access,
     ) -> None:
         self._access = allowed
-        self._client_header = settings.client_header.lower().encode("latin-1")
         self._dispatcher = dispatcher
         self._settings = settings
         self.is_draining = False
@@ -61,18 +67,27 @@ class Rest:
         """One request."""
         stop: asyncio.CancelledError | None = None
         try:
-            code, headers, parts = await self._answer(exchange)
+            route = routes.of(exchange.head.raw_path)
+            if route.call == routes.INFER:
+                answer = await self._infer(route, exchange)
+            else:
+                await eager.in_task()
+                answer = await self._other(route, exchange)
         except status.ClientGone:
             return
         except asyncio.CancelledError as cancelled:
             # The time for draining is over; the client is told before the loop ends.
             stop = cancelled
             fault = errors.ModelNotReady("the server is stopping; retry elsewhere")
-            code, headers, parts = self._refused(exchange, fault)
+            answer = self._refused(exchange, fault)
         except Exception as error:  # noqa: BLE001  ``_refused`` tells the log
-            code, headers, parts = self._refused(exchange, error)
+            answer = self._refused(exchange, error)
         exchange.asked = None  # it knows the exchange, and no collection should be needed for both
-        await _write(exchange, code, headers, parts)
+        code, headers, parts, lines = answer
+        if type(parts) is list and len(parts) == 1:
+            exchange.answer(code, headers, parts[0], lines)
+        else:
+            await _write(exchange, answer)
         if stop is not None:
             raise stop
 
@@ -83,33 +98,30 @@ class Rest:
         code, headers, content = status.answer(error)
         if isinstance(exchange.asked, rest_call.RestCall):
             headers.extend(self._dispatcher.reports.headers(exchange.asked.timeline))
-        return code, headers, [content]
+        return Answer(code, headers, [content])
 
-    async def _answer(self, exchange: Exchange) -> Answer:
-        route = routes.of(exchange.raw_path)
+    async def _infer(self, route: routes.Route, exchange: Exchange) -> Answer:
+        """One infer request, which is what must be quick."""
+        head = exchange.head
+        grant = await self._access.check(head.lines)
+        grant.require(route.model, rights.INFER)
+        _allow(head.method, route)
+        return await self._answer(
+            exchange, rest_call.RestCall(route, exchange, self._settings, grant.subject)
+        )
+
+    async def _answer(self, exchange: Exchange, call: rest_call.RestCall) -> Answer:
+        exchange.asked = call
+        done: reply.Reply = await self._dispatcher.infer(call)
+        lines = done.lines + self._dispatcher.reports.lines(call.timeline)
+        return Answer(200, done.headers, done.parts, lines)
+
+    async def _other(self, route: routes.Route, exchange: Exchange) -> Answer:
+        """All that is not one infer request."""
         if route.call in {"live", "ready"}:
             _allow(exchange.method, route)
             return self._health(route)
         grant = await self._access.check(exchange.header_lines)
-        if grant.subject:
-            # Rate limits count who it is; what a client calls itself comes earlier and loses.
-            exchange.headers[self._client_header] = grant.subject.encode()
-        if route.call == routes.INFER:
-            grant.require(route.model, rights.INFER)
-            _allow(exchange.method, route)
-            call = rest_call.RestCall(route, exchange, self._settings)
-            return await self._infer(exchange, call)
-        await eager.in_task()
-        return await self._other(route, grant, exchange)
-
-    async def _infer(self, exchange: Exchange, call: rest_call.RestCall) -> Answer:
-        exchange.asked = call
-        answer: reply.Reply = await self._dispatcher.infer(call)
-        answer.headers.extend(self._dispatcher.reports.headers(call.timeline))
-        return 200, answer.headers, answer.parts
-
-    async def _other(self, route: routes.Route, grant: rights.Grant, exchange: Exchange) -> Answer:
-        """All that is not one infer request, which is what must be quick."""
         if not route.call and not route.model:
             raise _no_route(exchange)
         if route.model and route.call not in {"load", "unload"}:
@@ -143,7 +155,7 @@ class Rest:
                                      if grant.allows(model, rights.METADATA)]})  # fmt: skip
         if route.call == "metrics":
             text = page.visible(self._dispatcher.meters.expose(), grant).encode()
-            return 200, _headers(text, metrics.CONTENT_TYPE.encode()), [text]
+            return Answer(200, _headers(text, metrics.CONTENT_TYPE.encode()), [text])
         return _json(describe.server())
 
     async def _repository(
@@ -182,22 +194,22 @@ class Rest:
         _allow(exchange.method, route)
         if route.call == routes.PREDICT:
             grant.require(route.model, rights.INFER)
-            call = predict.PredictCall(route, exchange, self._settings)
-            return await self._infer(exchange, call)
+            call = predict.PredictCall(route, exchange, self._settings, grant.subject)
+            return await self._answer(exchange, call)
         if route.call == routes.BATCH:
             grant.require(route.model, rights.INFER)
-            return await self._batch(route, exchange)
+            return await self._batch(route, grant, exchange)
         if route.call != "model_ready":
             grant.require(route.model, rights.METADATA)
         if route.call == "stats" and not route.version:
             return self._model_statistics(route.model)
         return self._description(route)
 
-    async def _batch(self, route: routes.Route, exchange: Exchange) -> Answer:
-        answer = await rest_batch.Batch(route, exchange, self._dispatcher).answer()
-        if isinstance(answer, rest_parts.Parts):
-            return 200, answer.headers, answer
-        return 200, answer.headers, answer.parts
+    async def _batch(self, route: routes.Route, grant: rights.Grant, exchange: Exchange) -> Answer:
+        asked = rest_batch.Batch(route, exchange, self._dispatcher, grant.subject)
+        done = await asked.answer()
+        parts = done if isinstance(done, rest_parts.Parts) else done.parts
+        return Answer(200, done.headers, parts)
 
     def _description(self, route: routes.Route) -> Answer:
         version = self._dispatcher.registry.find(route.model, route.version)
@@ -219,13 +231,13 @@ class Rest:
         return describe.statistics(version, self._dispatcher.meters.of(version))
 
 
-async def _write(exchange: Exchange, code: int, headers: exchanges.Headers, parts: Parts) -> None:
+async def _write(exchange: Exchange, answer: Answer) -> None:
+    """What cannot be written at once."""
+    code, headers, parts, lines = answer
     if isinstance(parts, rest_parts.Parts):
         await exchange.stream(code, headers, parts.body())
-    elif len(parts) == 1:
-        exchange.answer(code, headers, parts[0])
     else:
-        await exchange.answer_in_parts(code, headers, parts)
+        await exchange.answer_in_parts(code, headers, parts, lines)
 
 
 def _allow(method: str, route: routes.Route) -> None:
@@ -243,7 +255,7 @@ def _no_route(exchange: Exchange) -> status.Refusal:
 
 def _json(content: Any, code: int = 200) -> Answer:
     encoded = orjson.dumps(content)
-    return code, _headers(encoded, b"application/json"), [encoded]
+    return Answer(code, _headers(encoded, b"application/json"), [encoded])
 
 
 def _headers(content: bytes, kind: bytes) -> exchanges.Headers:

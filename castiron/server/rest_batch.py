@@ -86,10 +86,11 @@ class Batch:
         route: routes.Route,
         exchange: exchanges.Exchange,
         dispatcher: dispatch.Dispatcher,
+        subject: str = "",
     ) -> None:
         headers = exchange.headers
         self.route = route
-        self.client = rest_call.client_of(headers, exchange.peer, dispatcher.settings)
+        self.client = subject or rest_call.client_of(headers, exchange.peer, dispatcher.settings)
         self.timeout_s: float | None = None
         self.trace = headers.get(b"traceparent"), headers.get(b"tracestate")
         self._exchange = exchange
@@ -139,7 +140,8 @@ class Batch:
     async def _items(self, held: bodies.Body) -> list[_Item]:
         self.timeout_s = rest_call.timeout_s(self._exchange.headers)
         content = await held.read(self._exchange)
-        length = rest_call.json_bytes(self._exchange.headers, content, self._dispatcher.settings)
+        length = rest_call.json_length(self._exchange.headers)
+        rest_call.bound_json(length, content, self._dispatcher.settings)
         text, raw = inference.parted(content, length)
         listed = inference.decoded(text).get("requests")
         if type(listed) is not list or not 0 < len(listed) <= _MOST:

@@ -7,23 +7,19 @@ contract that does not fit the model keeps the version from being served. ``disp
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from castiron import errors
 from castiron.contract import check, document, model, validate
 from castiron.registry import supply
 from castiron.registry import version as versions
 from castiron.scheduler import batch, breaker, lane, request, retry, settings
-from castiron.server import inference, meters, probe, quick, rows
+from castiron.server import fixed, inference, meters, probe, quick, rows
 from castiron.server import settings as server_settings
 from castiron.telemetry import timeline as timelines
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from castiron.server import application, lanes
+    from castiron.server import application, lanes, template
     from castiron.server import body as bodies
 
 log = logging.getLogger("castiron.server")
@@ -31,6 +27,8 @@ log = logging.getLogger("castiron.server")
 _US = 1_000
 _MS = 1_000_000
 _MOST_ROWS = 1 << 30
+_DEVICE = "cpu"
+_PROTOCOLS = ("http", "grpc")
 _RELEASE = "switch"  # others need a memory, over restarts, of what answered
 
 
@@ -38,7 +36,7 @@ class Served:
     """One version that answers."""
 
     __slots__ = ("_validator", "application", "breaker", "classes", "contract", "default_class",
-                 "default_timeout_ns", "instance", "interface", "lane", "lanes", "max_timeout_ns",
+                 "default_timeout_ns", "instance", "interface", "labels", "lane", "lanes", "max_timeout_ns",
                  "meters", "num_asking", "quick", "rate", "retries", "rows", "version")  # fmt: skip
 
     def __init__(
@@ -50,6 +48,8 @@ class Served:
         given: server_settings.Settings,
     ) -> None:
         self.version = version
+        names = version.model, str(version.number), _DEVICE
+        self.labels = {protocol: timelines.Labels(*names, protocol) for protocol in _PROTOCOLS}
         self.num_asking = 0  # requests that chose this version and have not ended
         self.instance = instance
         self.lanes = own
@@ -111,11 +111,11 @@ class Served:
             log.info("%s: its rows depend on each other; requests are not merged", name)
         return bool(found)
 
-    def check(self, inputs: Mapping[str, np.ndarray]) -> None:
+    def check(self, asked: inference.Inference) -> None:
         """InputError when values are not what the contract allows; one bad row fails alone."""
         if self._validator is None:
             return
-        faults = self._validator.faults(inputs)
+        faults = self._validator.faults(asked.inputs)
         if faults:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise errors.InputError(f"{faults[0].message}{more}", faults[0].path)
@@ -137,24 +137,40 @@ class Served:
             return self.classes.index(wanted)
         return min(wanted, len(self.classes)) - 1 if wanted else self.default_class
 
-    def may_run_inline(self, size_bytes: int) -> bool:
-        """Whether a run of this size is so short that the loop makes it itself, now."""
-        return self.lane.is_idle and not self.lane.is_closed and self.quick.is_short(size_bytes)
+    def short(self, asked: inference.Inference) -> quick.Size | None:
+        """The size of a run so short that the loop makes it itself, now; None when it is not."""
+        own = self.lane
+        return None if own.held or own.is_closed else self.quick.short(asked.size_bytes)
 
     def run_inline(
-        self, inputs: Mapping[str, np.ndarray], size_bytes: int, timeline: timelines.Timeline
-    ) -> Any:
-        """Run on this thread. Raises InputError."""
-        begun_ns = time.monotonic_ns()
-        outputs = self.quick.run(size_bytes, self.instance.run, inputs)
-        now = time.monotonic_ns()
-        time_ns = now - begun_ns
-        num_rows = (self.rows and self.rows.count(inputs)) or 1
-        self.meters.count_batch(num_rows, time_ns)
-        self.meters.answered_rows.value += num_rows
+        self, size: quick.Size, asked: inference.Inference, timeline: timelines.Timeline
+    ) -> rows.Arrays:
+        """Run on this thread; outputs are valid until the next run. Raises InputError."""
+        known = asked.template
+        if known is not None and not known.is_tried:
+            self._fix(known, asked)
+        own = None if known is None else known.fixed
+        if own is None:
+            num_rows = (self.rows and self.rows.count(asked.inputs)) or 1
+            outputs, begun_ns, now = self.quick.run(size, self.instance.run, asked.inputs)
+        else:
+            num_rows = own.num_rows
+            if asked.raw:
+                outputs, begun_ns, now = self.quick.run(size, own.run_raw, asked.raw)
+            else:
+                outputs, begun_ns, now = self.quick.run(size, own.run, asked.inputs)
+        counted = self.meters
+        counted.count_batch(num_rows, now - begun_ns)
+        counted.answered_rows += num_rows
         timeline.run(begun_ns, begun_ns, now)
-        timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), num_rows
+        timeline.batch_id, timeline.batch_rows = counted.executions, num_rows
         return outputs
+
+    def _fix(self, known: template.Template, asked: inference.Inference) -> None:
+        """Give requests of this kind a run of their own, if they may have one."""
+        known.is_tried = True
+        num_rows = (self.rows and self.rows.count(asked.inputs)) or 1
+        known.fixed = fixed.of(self.instance, self.interface, known, num_rows)
 
     def count_run(self, formed: batch.Batch, begun_ns: int, now: int, *, is_inline: bool) -> None:
         """A run went through."""
@@ -174,11 +190,11 @@ class Served:
         """Where the time of a request went that was in this run."""
         launched_ns = formed.launched_ns
         timeline.run(launched_ns, begun_ns, now)
-        timeline.batch_id, timeline.batch_rows = int(self.meters.executions.value), formed.rows
+        timeline.batch_id, timeline.batch_rows = self.meters.executions, formed.rows
 
     def count_answer(self, asked: request.Request) -> None:
         """A request was answered by the lane."""
-        self.meters.answered_rows.value += asked.rows
+        self.meters.answered_rows += asked.rows
 
 
 def _contract(version: versions.Version, instance: supply.Instance) -> model.Contract | None:
@@ -201,11 +217,3 @@ def _contract(version: versions.Version, instance: supply.Instance) -> model.Con
         )
         raise errors.ContractError(str(path or name), [problem])
     return contract
-
-
-def size_of(inputs: Mapping[str, Any]) -> int:
-    """Bytes of the arrays of a request."""
-    total = 0
-    for array in inputs.values():
-        total += array.nbytes
-    return total

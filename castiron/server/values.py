@@ -87,6 +87,11 @@ def to_bytes(values: np.ndarray, dtype: dtypes.DType) -> bytes | memoryview:
 
 
 def to_json(values: np.ndarray, dtype: dtypes.DType, path: str) -> orjson.Fragment:
+    """The flat JSON list, as part of what orjson writes."""
+    return orjson.Fragment(json_text(values, dtype, path))
+
+
+def json_text(values: np.ndarray, dtype: dtypes.DType, path: str) -> bytes:
     """The flat JSON list, the opposite of ``from_json``; shortest digits that read back exactly."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if dtype is dtypes.STRING:
@@ -98,7 +103,7 @@ def to_json(values: np.ndarray, dtype: dtypes.DType, path: str) -> orjson.Fragme
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if dtype.is_float and b"null" in text:
         text = _with_special_values(text, flat)
-    return orjson.Fragment(text)
+    return text
 
 
 def _flattened(data: list[Any], shape: tuple[int, ...], path: str) -> list[Any]:
@@ -212,11 +217,11 @@ def _has_surrogate(text: str) -> bool:
     return False
 
 
-def _strings_to_json(flat: np.ndarray, path: str) -> orjson.Fragment:
+def _strings_to_json(flat: np.ndarray, path: str) -> bytes:
     items = flat.tolist()
     try:
         texts = [item.decode() if isinstance(item, bytes) else str(item) for item in items]
-        return orjson.Fragment(orjson.dumps(texts))
+        return orjson.dumps(texts)
     except (UnicodeDecodeError, orjson.JSONEncodeError):
         raise errors.InputError(
             "holds bytes that are not UTF-8, which JSON cannot; ask for it as binary data", path

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from castiron.telemetry import context
 
@@ -18,13 +19,25 @@ _FIXED = struct.Struct("<I32s16s16sqQQQQQQQQQQI")
 _NUM_TEXTS = 6
 
 
+class Labels(NamedTuple):
+    """What all requests to one version by one protocol have in common."""
+
+    model: str = ""
+    version: str = ""
+    device: str = ""
+    protocol: str = ""
+
+
+_NOBODY = Labels()  # no version was chosen
+
+
 class Timeline:
     """One request; whoever finishes a stage writes when."""
 
     __slots__ = (
-        "accepted_ns", "batch_id", "batch_rows", "batched_ns", "computed_ns", "context", "device",
-        "ended_ns", "input_bytes", "model", "outcome", "parsed_ns", "protocol", "queued_ns",
-        "read_ns", "rendered_ns", "version",
+        "accepted_ns", "batch_id", "batch_rows", "batched_ns", "computed_ns", "context",
+        "ended_ns", "input_bytes", "labels", "outcome", "parsed_ns", "queued_ns", "read_ns",
+        "rendered_ns",
     )  # fmt: skip
 
     def __init__(self, given: context.Context, accepted_ns: int) -> None:
@@ -33,7 +46,8 @@ class Timeline:
         self.read_ns = self.parsed_ns = self.queued_ns = self.batched_ns = 0
         self.computed_ns = self.rendered_ns = self.ended_ns = 0
         self.batch_id = self.batch_rows = self.input_bytes = 0
-        self.model = self.version = self.device = self.outcome = self.protocol = ""
+        self.labels = _NOBODY
+        self.outcome = ""
 
     def run(self, queued_ns: int, batched_ns: int, computed_ns: int) -> None:
         """It ran: until when it waited, then with its batch, and when its outputs were there."""
@@ -61,22 +75,20 @@ class Timeline:
         """
         total_ms = (now_ns - self.accepted_ns) / 1e6
         if not self.computed_ns:
-            return f"total;dur={total_ms:.3f}".encode()
+            return b"total;dur=%.3f" % total_ms
         begun_ns = self.batched_ns or self.parsed_ns
         queue_ms = (begun_ns - self.parsed_ns) / 1e6
         compute_ms = (self.computed_ns - begun_ns) / 1e6
-        render_ms = max(0, self.rendered_ns - self.computed_ns) / 1e6
-        return (
-            f"queue;dur={queue_ms:.3f}, compute;dur={compute_ms:.3f}, "
-            f"render;dur={render_ms:.3f}, total;dur={total_ms:.3f}"
-        ).encode()
+        render_ms = (max(self.rendered_ns, self.computed_ns) - self.computed_ns) / 1e6
+        return b"queue;dur=%.3f, compute;dur=%.3f, render;dur=%.3f, total;dur=%.3f" % (
+            queue_ms, compute_ms, render_ms, total_ms,
+        )  # fmt: skip
 
 
 def pack(done: Timeline, epoch_offset_ns: int) -> bytes:
     """The record of a request that has ended; ``epoch_offset_ns`` turns its times into Unix's."""
     given = done.context
-    parts = (done.model, done.version, done.device, done.outcome, done.protocol, given.state)
-    texts = "\0".join(parts).encode("utf-8", "replace")
+    texts = "\0".join((*done.labels, done.outcome, given.state)).encode("utf-8", "replace")
     return (
         _FIXED.pack(
             len(texts), given.trace_id, given.span_id, given.parent_id, epoch_offset_ns,
@@ -102,5 +114,6 @@ def unpack(message: bytes) -> Iterator[tuple[Timeline, int]]:
         made.read_ns, made.parsed_ns, made.queued_ns, made.batched_ns = numbers[1:5]
         made.computed_ns, made.rendered_ns, made.ended_ns = numbers[5:8]
         made.batch_id, made.input_bytes, made.batch_rows = numbers[8:]
-        made.model, made.version, made.device, made.outcome, made.protocol, given.state = texts
+        *labels, made.outcome, given.state = texts
+        made.labels = Labels(*labels)
         yield made, offset_ns

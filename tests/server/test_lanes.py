@@ -53,6 +53,9 @@ class ByHand:
         self.begun.append(inputs["x"].reshape(-1).tolist())
         self.ends.append((inputs["x"], on_done))
 
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Every run is begun by ``start``."""
+
     def end(self, error: Exception | None = None) -> None:
         """The oldest run is over."""
         x, on_done = self.ends.pop(0)

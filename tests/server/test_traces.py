@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,26 @@ def test_two_workers_show_one_page_and_a_successor_goes_on(tmp_path: Path) -> No
         with live.serving(tmp_path / "c", _MODELS, metrics_dir=shared, worker=1) as three:
             assert three.ask("POST", _INFER, _rows(three))[0] == 200
             assert one.metrics()[name] == three.metrics()[name] == 8
+
+
+def test_times_of_another_worker_are_told_a_second_later_or_when_it_has_ended(
+    tmp_path: Path,
+) -> None:
+    shared = str(tmp_path / "metrics")
+    Path(shared).mkdir()
+    name = "castiron_request_seconds_count{model=add_one,version=1}"
+    with live.serving(tmp_path / "a", _MODELS, metrics_dir=shared, worker=0) as one:
+        with live.serving(tmp_path / "b", _MODELS, metrics_dir=shared, worker=1) as two:
+            for _ in range(3):
+                assert two.ask("POST", _INFER, _rows(two))[0] == 200
+            assert two.metrics()[name] == 3
+            end_s = time.monotonic() + 20
+            while one.metrics()[name] != 3:
+                assert time.monotonic() < end_s
+                time.sleep(0.05)
+            assert two.ask("POST", _INFER, _rows(two))[0] == 200
+            assert two.stop() == 0
+        assert one.metrics()[name] == 4
 
 
 def test_every_request_of_many_at_once_has_one_outcome_and_its_spans(tmp_path: Path) -> None:

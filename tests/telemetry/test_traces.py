@@ -62,7 +62,7 @@ def test_the_caller_decides_and_else_the_ratio() -> None:
 def _done(traced: tracer.Tracer, index: int = 0, parent: bytes | None = None) -> timeline.Timeline:
     begin_ns = time.monotonic_ns()
     made = traced.begin(begin_ns, parent, b"vendor=1")
-    made.model, made.version, made.device, made.protocol = "maße", "3", "cpu", "rest"
+    made.labels = timeline.Labels("maße", "3", "cpu", "rest")
     made.read_ns, made.parsed_ns, made.queued_ns, made.batched_ns, made.computed_ns = (
         begin_ns + step * 1000 for step in range(1, 6)
     )

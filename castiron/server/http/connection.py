@@ -16,11 +16,12 @@ from typing import Any
 import httptools
 
 from castiron.server import status
-from castiron.server.http import eager, exchange, heads, linger, port, whole
+from castiron.server.http import eager, exchange, heads, known, linger, port, whole
 
 log = logging.getLogger("castiron.server")
 
 _MOST_AT_ONCE = 8
+_HEAD_END = b"\r\n\r\n"
 # When a client that sends no more is first asked whether it still reads.
 _STILL_THERE_S = 0.05
 
@@ -139,18 +140,38 @@ class Connection(asyncio.BufferedProtocol):
         if self._whole is not None:
             self._fill(nbytes)
         elif not self._refusal:
-            self._parse(bytes(self._port.scratch[:nbytes]))
+            data = bytes(self._port.scratch[:nbytes])
+            if not self._is_idle or not self._take_known(data):
+                self._parse(data)
         if self._current is not None and not self._current.is_begun:
             self._begin()
+
+    def _take_known(self, data: bytes) -> bool:
+        """Take a whole request whose head came before; whether it was one."""
+        end = data.find(_HEAD_END) + len(_HEAD_END)
+        found = self._port.heads.find(data[:end])
+        if found is None or len(data) != end + found.body_bytes or self._current is not None:
+            return False
+        self._latest = self._current = latest = exchange.Exchange(self, found.head)
+        latest.complete(data[end:])
+        self._in_head = self._is_idle = False
+        self.late_at_s = math.inf
+        return True
+
+    def _remember(self, data: bytes) -> None:
+        """Keep the head of a request that came whole and alone, for the next one like it."""
+        latest = self._latest
+        if latest is not None and latest is self._current and latest.is_complete:
+            end = data.find(_HEAD_END) + len(_HEAD_END)
+            self._port.heads.keep(data[:end], len(data) - end, latest.head)
 
     def _parse(self, data: bytes) -> None:
         """What does not end is counted here, since no callback tells of it: lines, also those after
         a body, and what may stand beside the size of a chunk.
         """
-        if self._in_head:
-            data = heads.without_upgrade(data)
+        was_idle = self._is_idle
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(heads.without_upgrade(data) if self._in_head else data)
         except httptools.HttpParserUpgrade:
             # Nothing that we speak follows; the request itself is answered.
             if self._latest is not None:
@@ -158,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
         except (httptools.HttpParserError, UnicodeError) as fault:
             self._refuse_faulty(_cause(fault))
             return
+        if was_idle:
+            self._remember(data)
         self._fed_bytes += len(data)
         if self._fed_bytes > self._max_head_bytes + port.SCRATCH_BYTES:
             self._refuse_head()
@@ -244,14 +267,14 @@ class Connection(asyncio.BufferedProtocol):
         parser = self._parser
         version = parser.get_http_version()
         is_old = version == "1.0"
-        latest = exchange.Exchange(
-            self, parser.get_method().decode("ascii"), heads.path_of(self._url), self._lines,
+        head = known.Head(
+            parser.get_method().decode("ascii"), heads.path_of(self._url), self._lines,
             keeps_alive=not is_old and parser.should_keep_alive(), is_old=is_old,
         )  # fmt: skip
-        heads.check(latest.header_lines, latest.headers, version)
+        heads.check(head.lines, head.headers, version)
         if parser.should_upgrade():
-            heads.refuse_upgrade(latest.headers)
-        self._latest = latest
+            heads.refuse_upgrade(head.headers)
+        self._latest = latest = exchange.Exchange(self, head)
         self._lines = []  # what follows a chunked body is no header of the request
         self._in_head = False
         self._fed_bytes = 0
@@ -261,9 +284,9 @@ class Connection(asyncio.BufferedProtocol):
             self.pause_reading()
             return
         self._current = latest
-        size = heads.number_in(latest.headers, b"content-length")
+        size = heads.number_in(head.headers, b"content-length")
         if port.SCRATCH_BYTES <= size <= self._bounds.max_body_bytes:
-            json_bytes = heads.number_in(latest.headers, b"inference-header-content-length")
+            json_bytes = heads.number_in(head.headers, b"inference-header-content-length")
             self._whole = whole.Whole(size, json_bytes)
 
     def on_body(self, body: bytes) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 from castiron.server import status
+from castiron.server.http import known
 
 Headers = list[tuple[bytes, bytes]]
 Bytes = bytes | memoryview
@@ -68,47 +69,49 @@ class Exchange:
     """A request, from its head to the end of its answer."""
 
     __slots__ = (
-        "_awaits_continue", "_connection", "_held", "_held_bytes", "_is_old", "_waiter", "_whole",
-        "asked", "header_lines", "headers", "is_answered", "is_begun", "is_complete", "is_gone",
-        "keeps_alive", "method", "on_gone", "raw_path",
+        "_awaits_continue", "_connection", "_held", "_held_bytes", "_waiter", "_whole", "asked",
+        "head", "is_answered", "is_begun", "is_complete", "is_gone", "keeps_alive", "on_gone",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        connection: Connection,
-        method: str,
-        raw_path: bytes,
-        header_lines: Headers,
-        *,
-        keeps_alive: bool,
-        is_old: bool,
-    ) -> None:
+    def __init__(self, connection: Connection, head: known.Head) -> None:
         self._connection = connection
-        self.method = method
-        self.raw_path = raw_path
-        self.header_lines = header_lines
-        # The last line of each name; ``heads.py`` refuses those that may stand only once.
-        self.headers = headers = dict(header_lines)
-        self.keeps_alive = keeps_alive
-        self._is_old = is_old  # HTTP/1.0, which knows neither chunks nor interim answers
-        self._awaits_continue = (
-            not is_old and headers.get(b"expect", b"").lower() == b"100-continue"
-        )
+        self.head = head
+        self.keeps_alive = head.keeps_alive
+        self._awaits_continue = head.awaits_continue
         self._held: list[bytes] = []
         self._held_bytes = 0
-        self._whole: memoryview | None = None
+        self._whole: Bytes | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self.is_begun = False
-        self.is_complete = False  # all of the body is here
-        self.is_answered = False  # the answer has begun
-        self.is_gone = False  # there is nobody to answer
+        # begun: the application has it; complete: all of the body is here; answered: the answer
+        # has begun; gone: there is nobody to answer.
+        self.is_begun = self.is_complete = self.is_answered = self.is_gone = False
         self.on_gone: Callable[[], None] | None = None
         self.asked: object = None  # what the application made of it
 
     @property
+    def method(self) -> str:
+        """GET, POST, ..."""
+        return self.head.method
+
+    @property
+    def raw_path(self) -> bytes:
+        """The path as it came, without a query."""
+        return self.head.raw_path
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """The last line of each name, in lower case."""
+        return self.head.headers
+
+    @property
+    def header_lines(self) -> Headers:
+        """All lines; names in lower case."""
+        return self.head.lines
+
+    @property
     def path(self) -> str:
         """The path as people write it."""
-        return unquote(self.raw_path.decode("latin-1"))
+        return unquote(self.head.raw_path.decode("latin-1"))
 
     @property
     def peer(self) -> str:
@@ -132,8 +135,8 @@ class Exchange:
             self._connection.pause_reading()
         self._wake()
 
-    def complete(self, whole: memoryview | None = None) -> None:
-        """All of the body has come; ``whole`` is its memory, if it had some of its own."""
+    def complete(self, whole: Bytes | None = None) -> None:
+        """All of the body has come; ``whole`` is it, if it did not come in parts."""
         self._whole = whole
         self.is_complete = True
         self._wake()
@@ -184,19 +187,23 @@ class Exchange:
 
     def tell_interim(self) -> None:
         """Let the client know that its answer is still to come, if it may be told so."""
-        if not self.is_answered and not self._is_old:
+        if not self.is_answered and not self.head.is_old:
             self._connection.write(_CONTINUE)
 
-    def answer(self, code: int, headers: Headers, body: Bytes) -> None:
-        """Write the whole answer; nothing when the client has gone."""
-        head = self._begin(code, headers)
+    def answer(self, code: int, headers: Headers, body: Bytes, lines: bytes = b"") -> None:
+        """Write the whole answer; nothing when the client has gone. ``lines`` are more headers,
+        written already.
+        """
+        head = self._begin(code, headers, lines)
         if head:
-            self._connection.write(head if self.method == "HEAD" else head + body)
+            self._connection.write(head if self.head.method == "HEAD" else head + body)
             self._connection.answered(self)
 
-    async def answer_in_parts(self, code: int, headers: Headers, parts: Sequence[Bytes]) -> None:
+    async def answer_in_parts(
+        self, code: int, headers: Headers, parts: Sequence[Bytes], lines: bytes = b""
+    ) -> None:
         """Write an answer whose parts are too large to be put together."""
-        head = self._begin(code, headers)
+        head = self._begin(code, headers, lines)
         if not head:
             return
         self._connection.write(head + parts[0])
@@ -212,7 +219,7 @@ class Exchange:
 
         HTTP/1.0 knows no chunks: there its end is the end of the connection.
         """
-        if not self._is_old:
+        if not self.head.is_old:
             headers = [*headers, (b"transfer-encoding", b"chunked")]
         self._connection.write(self._begin(code, headers))
         with contextlib.suppress(status.ClientGone):
@@ -220,31 +227,39 @@ class Exchange:
                 async for part in parts:
                     await self._write_chunk(part)
         if not self.is_gone:
-            self._connection.write(b"0\r\n\r\n" if not self._is_old else b"")
+            self._connection.write(b"0\r\n\r\n" if not self.head.is_old else b"")
             self._connection.answered(self)
 
     async def _write_chunk(self, part: Bytes) -> None:
         await self._connection.room()
         if self.is_gone:
             raise status.ClientGone("the client left before its answer was complete")
-        if part and not self._is_old:
+        if part and not self.head.is_old:
             part = b"".join((b"%x\r\n" % len(part), part, b"\r\n"))
         self._connection.write(part)
 
-    def _begin(self, code: int, headers: Headers) -> bytes:
+    def _begin(self, code: int, headers: Headers, lines: bytes = b"") -> bytes:
         """The head of the answer, empty when there is nobody to read it."""
         assert not self.is_answered, "a request is answered once"
-        self._held.clear()
+        if self._held:
+            self._held.clear()
         if self.is_gone:
             return b""
         self.is_answered = True
         if not self.is_complete:
             # Whether its body follows now is the client's choice; only a close makes it certain.
             self.keeps_alive &= not self._awaits_continue and not self._connection.outlasts(self)
-        lines = [b"%b: %b\r\n" % line for line in headers]
-        if not self.keeps_alive or self._connection.ends_now:
+        connection = self._connection
+        if headers:
+            lines += written(headers)
+        if not self.keeps_alive or connection.ends_now:
             self.keeps_alive = False
-            lines.append(b"connection: close\r\n")
-        head = b"".join((STATUS_LINES[code], self._connection.date_line, *lines))
-        assert head.count(b"\n") == len(lines) + 2, "a header holds the end of a line"
-        return head + b"\r\n"
+            lines += b"connection: close\r\n"
+        return b"".join((STATUS_LINES[code], connection.date_line, lines, b"\r\n"))
+
+
+def written(headers: Headers) -> bytes:
+    """The lines of these headers."""
+    lines = b"".join([b"%b: %b\r\n" % line for line in headers])
+    assert lines.count(b"\n") == len(headers), "a header holds the end of a line"
+    return lines

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from castiron.server import meters
 from castiron.server import settings as server_settings
-from castiron.server.http import exchange
+from castiron.server.http import exchange, known
 
 Application = Callable[[exchange.Exchange], Coroutine[Any, Any, None]]
 
@@ -33,7 +33,9 @@ class Client(Protocol):
 class Port:
     """One for each listener; ``scratch`` is where the loop puts bytes that are looked at at once."""
 
-    __slots__ = ("application", "bounds", "connections", "counted", "date_line", "scratch", "tasks")
+    __slots__ = (
+        "application", "bounds", "connections", "counted", "date_line", "heads", "scratch", "tasks",
+    )  # fmt: skip
 
     def __init__(
         self, application: Application, bounds: server_settings.Settings, counted: meters.Meters
@@ -43,6 +45,7 @@ class Port:
         self.counted = counted
         self.connections: set[Client] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.heads = known.Heads()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.date_line = b""
         self.tick()

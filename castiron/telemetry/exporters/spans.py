@@ -41,7 +41,7 @@ def _spans(done: timeline.Timeline, offset_ns: int) -> Iterable[bytes]:
     head = common + _field(2, root_id)
     if given.parent_id:
         head += _field(4, bytes.fromhex(given.parent_id.decode()))
-    name = f"infer {done.model}" if done.model else "infer"
+    name = f"infer {done.labels.model}" if done.labels.model else "infer"
     tail = labels + (_ERROR if done.outcome in _FAULTS else b"") + _FLAGS
     yield (
         head + _timed(name, _SERVER, done.accepted_ns + offset_ns, done.ended_ns + offset_ns) + tail
@@ -65,11 +65,11 @@ def _timed(name: str, kind: int, begin_ns: int, end_ns: int) -> bytes:
 
 def _labels(done: timeline.Timeline) -> bytes:
     labels: dict[str, str | int] = {
-        "castiron.model": done.model,
-        "castiron.version": done.version,
-        "castiron.device": done.device,
+        "castiron.model": done.labels.model,
+        "castiron.version": done.labels.version,
+        "castiron.device": done.labels.device,
         "castiron.outcome": done.outcome,
-        "castiron.protocol": done.protocol,
+        "castiron.protocol": done.labels.protocol,
         "castiron.input_bytes": done.input_bytes,
         "castiron.batch_id": done.batch_id,
         "castiron.batch_rows": done.batch_rows,

@@ -110,6 +110,19 @@ def test_gather_elements_takes_along_an_axis(axis: int) -> None:
     check("GatherElements", [data, indices], expected, {"axis": axis})
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float32", "float64"])
+def test_where_there_is_nothing_to_gather_the_result_is_0(dtype: str) -> None:
+    # Memory left as it was would hold what another run computed.
+    indices = np.array([[0, 2], [-1, 5]])
+    for row in ((), (1,), (4,), (3, 37)):
+        x = drawn((0, *row), dtype)
+        check("Gather", [x, indices], np.zeros((2, 2, *row), dtype), {"axis": 0})
+        check("GatherND", [x, indices.reshape(4, 1)], np.zeros((4, *row), dtype), {})
+    for axis, shape in ((0, (0, 2)), (1, (2, 0))):
+        x = drawn(shape, dtype)
+        check("GatherElements", [x, indices], np.zeros((2, 2), dtype), {"axis": axis})
+
+
 def test_gather_nd_takes_slices_at_tuples() -> None:
     data = drawn((3, 4, 5))
     tuples = np.array([[[0, 1], [2, -1]], [[-3, 3], [1, 0]]])

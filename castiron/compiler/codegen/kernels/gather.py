@@ -1,7 +1,8 @@
 """Gather, GatherElements, GatherND and OneHot: data at indices that the data decide.
 
 Negative indices count from the end; an index outside is moved to the nearest inside, so that
-nothing outside the operand is ever read. Rows behind the indexed axes are copied whole.
+nothing outside the operand is ever read; where nothing is inside, the result is 0. Rows behind the
+indexed axes are copied whole.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ def _row_step(
 def _rows_text(form: _Rows, target: Target) -> str:
     module = Module(target)
     copy = None if form.row_bytes else strided.copier(module)
+    fill = None if form.row_bytes else strided.filler(module, 1)
     f = module.kernel(form.symbol())
     args, begin, end, _ = f.params
     pointers = [f.argument(args, n, PTR) for n in range(3)]
@@ -142,6 +144,11 @@ def _rows_text(form: _Rows, target: Target) -> str:
             else:
                 element = strided.MOVES[form.row_bytes]
                 f.store(f.load(element, data, align=1), to, align=1)
+        with f.unless(has_data):
+            if fill:
+                f.call(fill, [to, f.const(0, "i8"), row])
+            else:
+                f.store(f.const(0, strided.MOVES[form.row_bytes]), to, align=1)
         unit.update(odometer.following(unit.carried))
     f.return_()
     return module.text()
@@ -246,6 +253,7 @@ class _Walk:
 
 def _elements_text(symbol: str, walk: ElementWalk, target: Target) -> str:
     module = Module(target)
+    fill = strided.filler(module, walk.size)
     f = module.kernel(symbol)
     args, begin, end, _ = f.params
     to, data, indices = (f.argument(args, n, PTR) for n in range(3))
@@ -257,6 +265,9 @@ def _elements_text(symbol: str, walk: ElementWalk, target: Target) -> str:
             there, place = at.element(unit.carried[-1], unit.index, turn.index)
             f.store(f.load(element, place), there)
         unit.update(odometer.following(unit.carried))
+    with f.unless(at.extent > 0):
+        first = f.offset(to, begin * at.row * walk.size)
+        f.call(fill, [first, f.const(0, element), (end - begin) * at.row])
     f.return_()
     return module.text()
 
