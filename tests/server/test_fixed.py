@@ -40,7 +40,9 @@ def body(
     inputs = []
     for spec in instance.signature.inputs:
         array = arrays[spec.name]
-        item = {"name": spec.name, "datatype": spec.dtype.oip, "shape": list(array.shape)}
+        item: dict[str, Any] = {
+            "name": spec.name, "datatype": spec.dtype.oip, "shape": list(array.shape),
+        }  # fmt: skip
         if is_raw:
             item["parameters"] = {"binary_data_size": array.nbytes}
         else:
