@@ -71,15 +71,20 @@ class Skeletons:
         pieces = _pieces(text) if len(text) <= _MOST_BODY_BYTES else []
         if len(pieces) != len(made.places) + 1 or sum(map(len, pieces)) > _MOST_BYTES:
             return
-        if not _are_around_inputs(pieces, head):
+        if not _are_around_lists(pieces, head):
             return
         if len(self._kept) >= _MOST:
             self._kept.clear()
         self._kept[text[: text.find(_DATA)]] = Skeleton(pieces, made)
 
 
-def _are_around_inputs(pieces: list[bytes], head: dict[str, Any]) -> bool:
-    """Proof that the pieces are cut at the lists of the inputs and nowhere else."""
+def _are_around_lists(pieces: list[bytes], head: dict[str, Any]) -> bool:
+    """Proof that the pieces, one more than inputs, are cut at all of each input's list.
+
+    Without an escape, each input has the word data once as it stands; there are no more of them.
+    """
+    if any(b"\\" in piece for piece in pieces):
+        return False
     emptied = {**head, "inputs": [{**each, "data": []} for each in head["inputs"]]}
     try:
         return bool(orjson.loads(b"[]".join(pieces)) == emptied)
