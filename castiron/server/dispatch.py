@@ -145,9 +145,9 @@ class Dispatcher:
         """
         now = time.monotonic_ns()
         timeline = call.timeline = self.tracer.begin(now, call.parent, call.trace_state)
-        self.meters.accepted.value += 1
         place = _Place(self)
         outcome = status.FAILED
+        self.meters.accepted.value += 1
         try:
             version = self._choose(call, place, now)
             self._admit(call, version, now)

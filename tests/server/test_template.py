@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,6 +107,19 @@ def test_string_outputs_are_never_answered_from_what_is_kept() -> None:
 
 
 _LENGTH = b"inference-header-content-length"
+
+
+def test_what_is_kept_holds_no_body() -> None:
+    kept = one_input()
+    body, json_bytes = message(np.ones((5000, 4), np.float32))
+    for _ in range(2):
+        memory = np.frombuffer(body, np.uint8).copy()  # as a large body has one of its own
+        held = weakref.ref(memory)
+        asked = inference.parse(memory.data, json_bytes, kept)
+        reply.render({"y": np.ones((1, 1), np.float32)}, asked, kept, VERSION)
+        del asked, memory
+        assert held() is None
+    assert len(kept.templates) == 1
 
 
 def test_only_so_many_are_kept() -> None:
