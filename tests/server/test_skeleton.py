@@ -109,7 +109,7 @@ def test_what_cannot_be_taken_apart_is_read_whole_each_time(body: bytes) -> None
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    "first, second",
     [
         ('"data":[9, 9],"data":[%d, 2]', r'"d\u0061ta":[]'),
         ('"data":[%d, 2]', r'"note":{"data":[%d]},"d\u0061ta":[]'),
@@ -119,10 +119,10 @@ def test_words_that_stand_twice_or_with_escapes_never_move_values(first: str, se
     """As many lists as inputs follow the word, but one of them is another's or nobody's."""
     kept = interface("x", "n")
     pattern = ('{"inputs":[{"name":"x","datatype":"FP32","shape":[2],' + first + '},'
-               '{"name":"n","datatype":"INT64","shape":[0],' + second + '}]}')  # fmt: skip
+               '{"name":"n","datatype":"INT64","shape":[0],' + second + "}]}")  # fmt: skip
     empty = pattern.replace("[%d]", "[]")
-    for given in (empty % 1, empty % 3, pattern.replace("%d", "5")):
-        body = given.encode()
+    for sent in (empty % 1, empty % 3, pattern.replace("%d", "5")):
+        body = sent.encode()
         read = outcome(body, interface("x", "n"))
         assert not isinstance(read, str)
         assert outcome(body, kept) == read
