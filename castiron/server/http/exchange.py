@@ -147,6 +147,7 @@ class Exchange:
         if self.is_gone:
             return
         self.is_gone = True
+        self.is_complete = False  # what is here of its body is dropped: ``part`` tells why
         self._held.clear()
         self._wake()
         if self.on_gone is not None:
