@@ -179,6 +179,7 @@ def test_runs_of_all_kinds_together_take_no_more_than_so_much(added: castiron.In
     for num_rows in range(600, 800):
         one = np.zeros((num_rows, 4), np.float32)
         text, size = body(added, {"x0": one, "x1": one}, is_raw=True, wants_raw=True)
+        inference.parse(text, size, both.interface)
         known = inference.parse(text, size, both.interface).template
         assert known is not None
         made = fixed.of(added, both.interface, known, 1)
