@@ -6,7 +6,9 @@ that runs one of them as if it held interpreted steps:
 
     python -m tests.numpy_instance interpret PATH FDS
 
-where PATH is a file holding the name of one of ``MODELS``.
+where PATH is a file holding the name of one of ``MODELS``. While a file named ``HELD`` lies beside
+it, no run of it ends, or none whose first value is the number in that file: so a test decides how
+long a run takes, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from castiron.tensor import elements, signature
 
 Arrays = Mapping[str, np.ndarray]
 Dims = tuple[int | str, ...]
+HELD = "held"
 
 
 class NumpyInstance:
@@ -48,13 +51,27 @@ class NumpyInstance:
         self.is_native = True
         self.is_open = True
         self.num_runs = 0
+        self.mark: Path | None = None
         self._compute = compute
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """Check the inputs against the signature, then compute."""
+        """Check the inputs against the signature, then compute; it ends when it is not held."""
         self.check(inputs)
         self.num_runs += 1
-        return self._compute(inputs)
+        outputs = self._compute(inputs)
+        while self._is_held(inputs):
+            time.sleep(0.005)
+        return outputs
+
+    def _is_held(self, inputs: Arrays) -> bool:
+        """Whether somebody wants this run, or every run, not to end yet."""
+        try:
+            wanted = self.mark.read_text() if self.mark is not None else None
+        except FileNotFoundError:
+            return False
+        if wanted is None:
+            return False
+        return not wanted or float(wanted) == next(iter(inputs.values())).flat[0]
 
     def check(self, inputs: Arrays) -> None:
         """InputError for a wrong dtype, rank or dim; symbols must agree with each other."""
@@ -193,6 +210,7 @@ def opened(path: Path) -> NumpyInstance:
         raise errors.ExecutableError(f"{path}: expected one of our models, found {name!r}")
     instance = models()[name]
     instance.is_native = "interpreted" not in words
+    instance.mark = path.with_name(HELD)
     return instance
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bench.behaviour import ways
 
@@ -45,24 +46,51 @@ class Load:
         return [call for call in list(self.calls) if begin_s <= call.due_s < end_s]
 
 
+class Clock(Protocol):
+    """Time, and its end."""
+
+    def now_s(self) -> float:
+        """On a clock that only goes forward."""
+
+    def wait(self, seconds: float) -> bool:
+        """Let so much pass; whether the end has come."""
+
+
+class _UntilTold:
+    """The machine's clock, until ``over`` is set."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> bool:
+        return self.over.wait(seconds)
+
+
+def ask_on(
+    client: Callable[[], ways.Answer], due_s: float, pause_s: float, clock: Clock, seen: Load
+) -> None:
+    """One client asks from ``due_s`` on until the end."""
+    while not clock.wait(max(0.0, due_s - clock.now_s())):
+        sent_s = clock.now_s()
+        answer = client()
+        end_s = clock.now_s()
+        seen.calls.append(Call(due_s, sent_s, end_s - due_s, answer.code, answer.is_ok))
+        due_s += pause_s or end_s - due_s
+
+
 @contextmanager
 def load(clients: Sequence[Callable[[], ways.Answer]], pause_s: float) -> Iterator[Load]:
     """Each client asks every ``pause_s``, or as soon as its last call has ended; until the end."""
-    seen = Load()
-    over = threading.Event()
-
-    def ask(client: Callable[[], ways.Answer], first_s: float) -> None:
-        due_s = first_s
-        while not over.wait(max(0.0, due_s - time.monotonic())):
-            sent_s = time.monotonic()
-            answer = client()
-            end_s = time.monotonic()
-            seen.calls.append(Call(due_s, sent_s, end_s - due_s, answer.code, answer.is_ok))
-            due_s += pause_s or end_s - due_s
-
-    begun_s = time.monotonic()
+    seen, clock = Load(), _UntilTold()
+    begun_s = clock.now_s()
     threads = [
-        threading.Thread(target=ask, args=(client, begun_s + pause_s * index / len(clients)))
+        threading.Thread(
+            target=ask_on,
+            args=(client, begun_s + pause_s * index / len(clients), pause_s, clock, seen),
+        )
         for index, client in enumerate(clients)
     ]
     for thread in threads:
@@ -70,7 +98,7 @@ def load(clients: Sequence[Callable[[], ways.Answer]], pause_s: float) -> Iterat
     try:
         yield seen
     finally:
-        over.set()
+        clock.over.set()
         for thread in threads:
             thread.join(_END_S)
 

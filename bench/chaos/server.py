@@ -52,16 +52,29 @@ class Server:
     def __init__(self, folder: Path, num_workers: int, group: limits.Group | None) -> None:
         self.models = folder / "models"
         self.num_workers = num_workers
-        self.port, self.admin_port = processes.free_port(), processes.free_port()
         command = [
             sys.executable, "-m", "castiron", "serve", str(self.models), "--workers",
-            str(num_workers), "--port", str(self.port), "--admin-port", str(self.admin_port),
+            str(num_workers), "--port", "0", "--admin-port", "0",
             "--audit-log", str(folder / "audit"), "--cache-dir", str(folder / "cache"),
         ]  # fmt: skip
         if group is not None:
             command = group.command(command)
         self.log = folder / "log.txt"
         self.processes = processes.Group(command, self.log, {}, _ROOT)
+        self.port, self.admin_port = self._told("serving on http"), self._told("admin on http")
+
+    def _told(self, words: str) -> int:
+        """The port in the line that begins so, once it is printed."""
+
+        def lines() -> list[str]:
+            return [line for line in self.log.read_text().splitlines() if line.startswith(words)]
+
+        try:
+            self.wait(lambda: bool(lines()))
+        except TimeoutError:
+            self.processes.stop()
+            raise
+        return int(lines()[0].rsplit(":", 1)[1])
 
     def workers(self) -> list[int]:
         """The processes that serve now."""
@@ -119,7 +132,7 @@ class Server:
 
     def accounts(self) -> tuple[int, int]:
         """Requests accepted, and outcomes of requests, once nothing is in flight."""
-        for _ in range(50):
+        for _ in range(300):
             accepted = int(self.total("castiron_requests_accepted_total"))
             ended = int(self.total("castiron_requests_total"))
             if accepted == ended:

@@ -6,6 +6,7 @@ answer is a lie, unless a fault fell between the two.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from bench.chaos import server as servers
 
 _PAUSE_S = 0.05
+# No worker starts in less, so one that is missing is so for at least as long.
+_BLIND_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,14 @@ class Look:
     ended_s: float
     num_ready: int | None
     is_answered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fault was made between the two moments."""
+
+    begun_s: float
+    done_s: float
 
 
 class Watcher:
@@ -41,13 +52,19 @@ class Watcher:
         self._over.set()
         self._thread.join()
 
-    def lies(self, hits: Sequence[float]) -> int:
+    def lies(self, hits: Sequence[Hit]) -> int:
         """Looks at which it said ready and did not answer, though nothing was done meanwhile."""
         return sum(
             look.num_ready is not None and look.num_ready > 0 and not look.is_answered
-            and not any(look.begun_s <= hit <= look.ended_s for hit in hits)
+            and not any(look.begun_s <= hit.done_s and hit.begun_s <= look.ended_s for hit in hits)
             for look in self.looks
         )  # fmt: skip
+
+    def was_blind(self, hit: float, until: float) -> bool:
+        """Whether it had no look for so long between the two moments that it may have missed all."""
+        ends = [look.ended_s for look in self.looks if hit <= look.ended_s <= until]
+        moments = [hit, *ends, until]
+        return any(after - before > _BLIND_S for before, after in itertools.pairwise(moments))
 
     def has_noticed(self, hit: float, until: float, num_workers: int) -> bool:
         """Whether it said between the two moments that not all workers are ready."""

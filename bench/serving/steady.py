@@ -7,6 +7,7 @@ p99 of the whole run at most twice its p50, and no growth of memory or of CPU ti
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import shutil
@@ -19,7 +20,7 @@ import numpy as np
 
 from bench import edge, inputs, latency, table
 from bench.behaviour import servers
-from bench.serving import record, requests, tables, traffic, watch
+from bench.serving import floor, record, requests, tables, traffic, watch
 
 MADE = ("quick", "same")
 MAX_SPREAD = 2.0
@@ -27,6 +28,7 @@ MAX_SPREAD = 2.0
 MAX_RSS_GROWTH, MAX_CPU_GROWTH = 0.02, 0.05
 _CAPACITY_S = 5.0
 _WARM_S = 5.0
+_FLOOR_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class Outcome:
     intervals: Sequence[Interval]
     whole: record.Summary
     num_late: int
+    floors: Sequence[tuple[float, float]] = ()
+    """p50 and p99 in milliseconds of the same runs without a server, before and after."""
 
     def growth(self, values: Sequence[float]) -> float:
         """How much a line through the values rises from first to last, as a share of their mean."""
@@ -107,7 +111,16 @@ def run(plan: Plan) -> Outcome:
         with served(plan.model, Path(folder), cores) as (process, port, text):
             clients = traffic.Target("127.0.0.1", port, text, tables.CLIENTS)
             capacity, _ = traffic.closed_loop(clients, _CAPACITY_S)
-            return loaded(traffic.Target("127.0.0.1", port, text), process, plan, capacity)
+            before = _floor(plan, capacity, cores)
+            found = loaded(traffic.Target("127.0.0.1", port, text), process, plan, capacity)
+            return dataclasses.replace(found, floors=[*before, *_floor(plan, capacity, cores)])
+
+
+def _floor(plan: Plan, capacity: float, cores: tables.Cores) -> list[tuple[float, float]]:
+    """What the machine does to such a rate while the server is idle."""
+    if plan.model in MADE:
+        return []
+    return [floor.measured(plan.model, capacity * plan.load, _FLOOR_S, cores.server)]
 
 
 _Served = tuple[int, int, bytes]
@@ -191,5 +204,10 @@ def report(outcome: Outcome, plan: Plan) -> str:
             f"{outcome.num_late} of {outcome.whole.sent} requests left late by the generator's "
             f"fault; load average {os.getloadavg()[0]:.2f}; held up: ready to run while others ran"
         ),
+        *[
+            f"the same runs without a server, {when}: p50 {p50_ms:.3f} ms, p99 {p99_ms:.3f}, "
+            f"p99/p50 {p99_ms / p50_ms:.2f}"
+            for when, (p50_ms, p99_ms) in zip(("before", "after"), outcome.floors, strict=False)
+        ],
     ]
     return table.with_heading(lines, table.markdown(head, rows))

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from castiron.runtime import bound
     from castiron.server import inference, template
 
+# Of all kinds of requests of one version together.
+_MOST_BYTES = 1 << 20
 _EMPTY = b'"data":[]'
 
 
 class Fixed:
     """The run of one template; ``outputs`` are views of what the last run gave."""
 
-    __slots__ = ("_answer", "_arrays", "_raw", "_run", "num_rows", "outputs")
+    __slots__ = ("_answer", "_arrays", "_raw", "_run", "num_rows", "outputs", "size_bytes")
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Fixed:
         num_rows: int,
     ) -> None:
         self._run = own.run
+        self.size_bytes = own.size_bytes
         self._raw = [(own.inputs[each.name], each.begin, each.end) for each in known.places]
         self._arrays = [
             (each.name, _array(own.inputs[each.name], each.dtype, each.shape))
@@ -122,6 +125,27 @@ class _JsonAnswer:
         for path, array, dtype, piece in self._outputs:
             parts += b'"data":', values.json_text(array, dtype, path), piece
         return reply.joined(b"".join(parts), [], self._digest)
+
+
+class Shelf:
+    """The runs that one version's templates have; all are forgotten when they take too much."""
+
+    __slots__ = ("_held_bytes", "_templates")
+
+    def __init__(self) -> None:
+        self._templates: list[template.Template] = []
+        self._held_bytes = 0
+
+    def put(self, known: template.Template, made: Fixed) -> None:
+        """Give the template its run."""
+        self._held_bytes += made.size_bytes
+        if self._held_bytes > _MOST_BYTES:
+            for each in self._templates:
+                each.fixed, each.is_tried = None, False
+            self._templates.clear()
+            self._held_bytes = made.size_bytes
+        known.fixed = made
+        self._templates.append(known)
 
 
 def of(

@@ -35,7 +35,7 @@ _RELEASE = "switch"  # others need a memory, over restarts, of what answered
 class Served:
     """One version that answers."""
 
-    __slots__ = ("_validator", "application", "breaker", "classes", "contract", "default_class",
+    __slots__ = ("_shelf", "_validator", "application", "breaker", "classes", "contract", "default_class",
                  "default_timeout_ns", "instance", "interface", "labels", "lane", "lanes", "max_timeout_ns",
                  "meters", "num_asking", "quick", "rate", "retries", "rows", "version")  # fmt: skip
 
@@ -60,6 +60,7 @@ class Served:
         self._validator = None if contract is None else validate.of_inputs(contract)
         self.rows = rows.Rows.of(instance.signature)
         self.lane = lane.Lane(settings.Lane())
+        self._shelf = fixed.Shelf()
         self.quick = quick.Quick(int(given.inline_us * _US) if instance.is_native else 0)
         self.breaker = breaker.Breaker(settings.Breaker())
         self.retries = retry.Budget(settings.Retry())
@@ -170,7 +171,9 @@ class Served:
         """Give requests of this kind a run of their own, if they may have one."""
         known.is_tried = True
         num_rows = (self.rows and self.rows.count(asked.inputs)) or 1
-        known.fixed = fixed.of(self.instance, self.interface, known, num_rows)
+        made = fixed.of(self.instance, self.interface, known, num_rows)
+        if made is not None:
+            self._shelf.put(known, made)
 
     def count_run(self, formed: batch.Batch, begun_ns: int, now: int, *, is_inline: bool) -> None:
         """A run went through."""

@@ -118,9 +118,13 @@ def test_ready_without_an_answer_is_a_lie_unless_something_was_hit(
         pass
     watcher.stop()
     assert (watcher.lies([]) > 0) == is_lie
-    assert watcher.lies([look.begun_s for look in watcher.looks]) == 0
+    hits = [watching.Hit(look.begun_s, look.begun_s) for look in watcher.looks]
+    assert watcher.lies(hits) == 0
     assert not watcher.has_noticed(0, 1e9, 2)
     assert watcher.has_noticed(0, 1e9, 3)
+    first, last = watcher.looks[0].ended_s, watcher.looks[-1].ended_s
+    assert watcher.was_blind(first, last + 0.4)
+    assert not watcher.was_blind(last, last + 0.2)
 
 
 @pytest.mark.xdist_group("workers")

@@ -64,7 +64,7 @@ def ask(server: live.Server, path: str, method: str, body: Any = None, **headers
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[live.Server]:
-    settings = {"head_timeout_s": 0.2, "body_timeout_s": 0.2, "max_body_bytes": 1 << 16}
+    settings = {"head_timeout_s": 1.5, "body_timeout_s": 1.5, "max_body_bytes": 1 << 16}
     with live.serving(tmp_path_factory.mktemp("open"), MODELS, **settings) as running:
         yield running
         assert running.stop() == 0

@@ -74,7 +74,7 @@ def test_the_build_path_is_as_written(model: pathlib.Path, tmp_path: pathlib.Pat
 
 def test_the_serve_path_is_as_written(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     once = listed("Once per version", "Then for each request")
-    each = listed("Then for each request", "")
+    each = listed("Then for each request", "### ")
     words = ("serve", str(model), "--port", "0", "--cache-dir", str(tmp_path), "--threads", "1")
     command = recorder(once + each, tmp_path / "calls", *words)
     with (

@@ -178,7 +178,7 @@ def watching(
 
 
 async def until(is_met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not is_met():  # noqa: ASYNC110  the folder tells nobody
             await asyncio.sleep(0.01)
 

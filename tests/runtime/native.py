@@ -8,15 +8,18 @@ records. Also used by scripts that the tests start in processes of their own.
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from castiron.compiler.codegen import threads
 from castiron.executable import abi
+from castiron.runtime import team
 
 # args: out, visits, factor, ticks per unit, scratch log. out[u] = u * factor, visits[u] += 1,
 # and the scratch address of whoever did it goes to log[u].
@@ -209,12 +212,39 @@ class Run:
         return self.kept[-1].buffer_info()[0]
 
 
+class Held:
+    """A run that ends when it is let go, or by itself after 20 s."""
+
+    def __init__(self) -> None:
+        code = compile_code()
+        self._arrived, log = Words(1), Words(1)
+        ticks = int(20e6 * team.ticks_per_us(code))
+        step = Step(code["meet"], 1, 0, [(0, 0), (1, 0)], [2, ticks])
+        self._run = Run([self._arrived.address, log.address], [step])
+        self._run.kept += [self._arrived.values, log.values]
+        self.address = self._run.address()
+
+    def let_go(self) -> None:
+        """End it."""
+        self._arrived.values[0] = 2
+
+
 class Words:
     """`count` i64 words of memory for kernels, as a list of numbers and an address."""
 
     def __init__(self, count: int, value: int = 0) -> None:
         self.values = array.array("q", [value]) * count
         self.address: int = self.values.buffer_info()[0]
+
+
+def cpu_s(name: str) -> float:
+    """Processor time of this process's threads whose name begins so."""
+    found = 0.0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            if (task / "comm").read_text().startswith(name):
+                found += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return found
 
 
 def run_function() -> ctypes._FuncPointer:

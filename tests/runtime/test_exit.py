@@ -88,7 +88,7 @@ def test_a_process_ends_with_its_own_status_and_soon(case: str, tmp_path: Path) 
     ]
     told = [process.communicate(timeout=60)[1].decode() for process in processes]
     assert [process.returncode for process in processes] == [status] * REPEATS, told
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 60
 
 
 def test_a_fault_in_a_kernel_kills_by_its_signal(tmp_path: Path) -> None:

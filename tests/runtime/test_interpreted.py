@@ -158,11 +158,11 @@ def test_a_process_killed_while_idle_is_replaced(tmp_path: Path) -> None:
 def test_a_run_that_hangs_is_ended_and_the_next_one_answered(tmp_path: Path) -> None:
     async def use(apart: interpreted.InterpretedInstance) -> None:
         hanging, queued = run(apart, x=np.array([-3], "f")), run(apart, x=np.array([4], "f"))
-        with pytest.raises(errors.ModelNotReady, match=r"a run was not over within 0\.5 s"):
+        with pytest.raises(errors.ModelNotReady, match=r"a run was not over within 3 s"):
             await hanging
         assert (await queued)["y"] == [8]
 
-    served(tmp_path, "fragile", use, run_timeout_s=0.5)
+    served(tmp_path, "fragile", use, run_timeout_s=3)
 
 
 def test_a_process_that_cannot_open_the_file_is_reported(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from castiron import errors
 from castiron.runtime import lane
 
 X = {"x": np.full((1, 1), 3, np.float32)}
+NUM_ROWS = 10
+LONG = {"x": np.full((NUM_ROWS, 1), 3, np.float32)}
 Ended = list[tuple[dict[str, Any] | None, Exception | None]]
 
 
@@ -28,19 +30,21 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[castiron.Instance
     instance.close()
 
 
-def begin(instance: castiron.Instance, on: lane.Lane, ended: Ended) -> Any:
-    return instance.start(X, on, lambda outputs, error: ended.append((outputs, error)))
+def begin(
+    instance: castiron.Instance, on: lane.Lane, ended: Ended, inputs: dict[str, np.ndarray] = X
+) -> Any:
+    return instance.start(inputs, on, lambda outputs, error: ended.append((outputs, error)))
 
 
 def test_a_run_that_waits_is_stopped_before_it_begins(slow: castiron.Instance) -> None:
     own, ended = lane.Lane(slow.code), Ended()
-    begin(slow, own, ended)
+    begin(slow, own, ended, LONG)
     begin(slow, own, ended)()
-    assert own.drain(20)
+    assert own.drain(60)
     (outputs, none), (nothing, error) = ended
     assert none is None
     assert outputs is not None
-    assert outputs["y"].tolist() == [[3.0]]
+    assert outputs["y"].tolist() == [[3.0]] * NUM_ROWS
     assert nothing is None
     assert isinstance(error, errors.ModelNotReady)
     assert own.stop(5)
@@ -50,9 +54,9 @@ def test_a_run_under_way_is_stopped_between_its_steps(slow: castiron.Instance) -
     slow.run(X)
     begun_s = time.process_time()
     slow.run(X)
-    whole_s = time.process_time() - begun_s
+    whole_s = NUM_ROWS * (time.process_time() - begun_s)
     own, ended = lane.Lane(slow.code), Ended()
-    stop = begin(slow, own, ended)
+    stop = begin(slow, own, ended, LONG)
     time.sleep(0.01)
     begun_s = time.process_time()
     stop()

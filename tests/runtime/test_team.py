@@ -152,36 +152,45 @@ def test_sleeping_workers_are_woken_for_a_fork_at_any_moment(four: team.Team) ->
 
 def test_an_idle_team_uses_no_processor(four: team.Team) -> None:
     Filling(four, UNITS, 1).do()
-    time.sleep(0.02)
-    start = time.process_time()
+    assert native_thread.wait_until(lambda: word(four, abi.TEAM_ASLEEP).value == 0b1110, 5.0)
+    start_s = native.cpu_s("castiron-")
+    assert start_s > 0
     time.sleep(0.5)
-    assert time.process_time() - start < 0.005
+    assert native.cpu_s("castiron-") - start_s < 0.005
     assert word(four, abi.TEAM_ASLEEP).value == 0b1110
 
 
 def test_two_runs_at_once_are_both_exact_and_one_goes_alone(four: team.Team) -> None:
     fillings = [Filling(four, 64, 1, num_steps=20, ticks=2000) for _ in range(2)]
 
-    def repeat(filling: Filling) -> None:
-        for _ in range(100):
-            filling.do()
+    counts = [0, 0]
+    begun = threading.Barrier(2)
 
-    rivals = [threading.Thread(target=repeat, args=(filling,)) for filling in fillings]
+    def repeat(index: int, filling: Filling) -> None:
+        begun.wait()
+        # More than enough, unless the machine lets one wait for all of the other's.
+        while counts[index] < 100 or (not four.counts()["refused"] and counts[index] < 10_000):
+            filling.do()
+            counts[index] += 1
+
+    rivals = [threading.Thread(target=repeat, args=each) for each in enumerate(fillings)]
     for rival in rivals:
         rival.start()
     for rival in rivals:
         rival.join()
-    for filling in fillings:
-        assert list(filling.visits.values) == [2000] * 64
+    for count, filling in zip(counts, fillings, strict=True):
+        assert list(filling.visits.values) == [20 * count] * 64
     assert four.counts()["refused"] > 0
     assert half(four, abi.TEAM_BUSY).value == 0
 
 
 def test_a_join_sleeps_when_another_thread_takes_long(four: team.Team) -> None:
     four_chunks = Filling(four, 4, 1, ticks=6_000_000)
-    for _ in range(30):
+    count = 0
+    while count < 30 or (not four.counts()["join_sleeps"] and count < 1000):
         four_chunks.do()
-    assert list(four_chunks.visits.values) == [30] * 4
+        count += 1
+    assert list(four_chunks.visits.values) == [count] * 4
     assert four.counts()["join_sleeps"] > 0
 
 
@@ -313,6 +322,6 @@ def test_a_process_has_one_team() -> None:
 
 
 def test_ticks_are_told_in_microseconds() -> None:
-    rates = [team.ticks_per_us(CODE) for _ in range(5)]
-    assert min(rates) > 1
-    assert sorted(rates)[3] < 1.2 * sorted(rates)[1]
+    rates = sorted(team.ticks_per_us(CODE) for _ in range(21))
+    assert rates[0] > 1
+    assert rates[15] < 1.2 * rates[5]

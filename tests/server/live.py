@@ -11,13 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import parser
 
+from tests import numpy_instance
+
 _START_S = 30.0
+_PATIENCE_S = 20.0
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -25,12 +28,13 @@ class Server:
     """A running server; ``port`` is where."""
 
     def __init__(self, folder: Path, models: dict[str, str], settings: dict[str, Any]) -> None:
+        self._models = folder / "models"
         for name, text in models.items():
-            path = folder / "models" / name
+            path = self._models / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        (folder / "models").mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.server.numpy_server", folder / "models",
+        self._models.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "tests.server.numpy_server", self._models,
                    folder / "cache", json.dumps(settings)]  # fmt: skip
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
@@ -110,6 +114,31 @@ class Server:
                 found[outcome] = found.get(outcome, 0) + value
         return found
 
+    def wait_in_flight(self, count: int) -> None:
+        """Until so many requests are."""
+        until(lambda: self.metrics()["castiron_requests_in_flight{}"] == count)
+
+    def wait_closed(self) -> None:
+        """Until nobody can connect."""
+        until(self._is_closed)
+
+    def _is_closed(self) -> bool:
+        try:
+            self.connect().close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    @contextlib.contextmanager
+    def holding(self, model: str, value: float | None = None) -> Iterator[None]:
+        """No run of the model's version 1 ends in this block, or none whose input is the value."""
+        mark = self._models / model / "1" / numpy_instance.HELD
+        mark.write_text("" if value is None else str(value))
+        try:
+            yield
+        finally:
+            mark.unlink()
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal it and return its exit status."""
         self.process.send_signal(number)
@@ -128,6 +157,14 @@ def serving(folder: Path, models: dict[str, str], **settings: Any) -> Iterator[S
             server.stop()
         assert server.process.stdout is not None
         server.process.stdout.close()
+
+
+def until(is_so: Callable[[], Any], within_s: float = _PATIENCE_S) -> None:
+    """Wait for what must come, however long the machine takes."""
+    end = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.02)
 
 
 def until_closed(connection: socket.socket) -> bytes:

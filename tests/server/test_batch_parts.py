@@ -7,7 +7,6 @@ import email.parser
 import email.policy
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,22 +65,20 @@ def test_each_part_is_what_infer_would_have_answered(server: live.Server) -> Non
 
 
 def test_parts_leave_when_they_are_done_whatever_their_order(server: live.Server) -> None:
-    """Two run side by side; the second is done sooner."""
-    requests = [slow(0.8), slow(0.1)]
+    """Two run side by side; the first is held until the second has been read."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     with contextlib.closing(connection):
-        connection.request(
-            "POST", "/v2/models/slow/batch", json.dumps({"requests": requests}), ACCEPT
-        )
-        begun_s = time.monotonic()
-        response = connection.getresponse()
-        came = [(response.read1(), time.monotonic() - begun_s)]
-        while came[-1][0]:
-            came.append((response.read1(), time.monotonic() - begun_s))
-    assert came[0][1] < 0.6, "the first part waits for no other"
-    assert came[-1][1] > 0.7
+        with server.holding("slow", 0.25):
+            text = json.dumps({"requests": [slow(0.25), slow(0)]})
+            connection.request("POST", "/v2/models/slow/batch", text, ACCEPT)
+            response = connection.getresponse()
+            came = [response.read1()]
+            while b"x-request-index: 1" not in b"".join(came).lower():
+                came.append(response.read1())
+                assert came[-1], "the second waits for no other"
+        came.append(response.read())
     headers = {"content-type": response.headers["content-type"]}
-    found = parts(headers, b"".join(piece for piece, _ in came))
+    found = parts(headers, b"".join(came))
     assert [index for index, _, _ in found] == [1, 0]
 
 
@@ -93,18 +90,15 @@ def test_what_is_wrong_with_the_whole_is_told_as_ever(server: live.Server) -> No
 
 def test_a_client_that_leaves_ends_what_waits(server: live.Server) -> None:
     """It is seen by what is written after it left, so enough comes then, on any machine."""
-    requests = [slow(0.2) for _ in range(12)]
+    requests = [slow(0), *[slow(0.25)] * 40]
     text = json.dumps({"requests": requests}).encode()
-    with server.connect() as connection:
+    with server.holding("slow", 0.25), server.connect() as connection:
         connection.sendall(
             b"POST /v2/models/slow/batch HTTP/1.1\r\nHost: a\r\nAccept: multipart/mixed\r\n"
             b"Content-Length: %d\r\n\r\n" % len(text) + text
         )
         assert b"200 OK" in connection.recv(65536)
-    before = time.monotonic()
-    while server.metrics()["castiron_requests_in_flight{}"]:
-        assert time.monotonic() < before + 5
-        time.sleep(0.02)
+    server.wait_in_flight(0)
     assert server.outcomes()["cancelled"] >= 1
     assert server.ask("POST", "/v2/models/slow/infer", slow(0.0))[0] == 200
 

@@ -40,7 +40,9 @@ def body(
     inputs = []
     for spec in instance.signature.inputs:
         array = arrays[spec.name]
-        item = {"name": spec.name, "datatype": spec.dtype.oip, "shape": list(array.shape)}
+        item: dict[str, Any] = {
+            "name": spec.name, "datatype": spec.dtype.oip, "shape": list(array.shape),
+        }  # fmt: skip
         if is_raw:
             item["parameters"] = {"binary_data_size": array.nbytes}
         else:
@@ -142,3 +144,23 @@ def test_what_mixes_forms_or_is_large_or_has_bytes_to_check_goes_the_long_way(
     logical = built.loaded(built.one_op("And", ("n",), ("n",), dtype="bool"), tmp_path, name="and")
     array = np.array([True, False])
     assert Both(logical).answers({"x0": array, "x1": array}, is_raw=True, wants_raw=True)[1] is None
+
+
+def test_runs_of_all_kinds_together_take_no_more_than_so_much(added: castiron.Instance) -> None:
+    """Of 200 kinds of 32 KB the last ones have a run of their own."""
+    both, shelf, kinds = Both(added), fixed.Shelf(), []
+    for num_rows in range(600, 800):
+        one = np.zeros((num_rows, 4), np.float32)
+        text, size = body(added, {"x0": one, "x1": one}, is_raw=True, wants_raw=True)
+        known = inference.parse(text, size, both.interface).template
+        assert known is not None
+        made = fixed.of(added, both.interface, known, 1)
+        assert made is not None
+        known.is_tried = True
+        shelf.put(known, made)
+        kinds.append(known)
+        held = [each.fixed.size_bytes for each in kinds if each.fixed is not None]
+        assert sum(held) <= 1 << 20
+    assert kinds[-1].fixed is not None
+    assert kinds[0].fixed is None
+    assert not kinds[0].is_tried

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import time
 from concurrent import futures
 from pathlib import Path
@@ -56,7 +57,14 @@ def agrees(server: live.Server) -> bool:
 def test_requests_are_merged_and_one_bad_one_fails_alone(tmp_path: Path) -> None:
     with live.serving(tmp_path, PICKY) as server:
         values = [-1.0 if number == 7 else float(number) for number in range(16)]
-        answers = at_once(server, "/v2/models/picky/infer", [rows(value) for value in values])
+        with futures.ThreadPoolExecutor(16) as pool:
+            with server.holding("picky"):
+                calls = [
+                    pool.submit(server.ask, "POST", "/v2/models/picky/infer", rows(value))
+                    for value in values
+                ]
+                server.wait_in_flight(16)
+            answers = [call.result() for call in calls]
         for value, (code, _, content) in zip(values, answers, strict=True):
             assert code == (500 if value == -1 else 200)
             if code == 200:
@@ -113,14 +121,14 @@ def test_a_declared_limit_of_rows_cuts_large_requests(tmp_path: Path) -> None:
 
 
 def test_a_client_that_asks_too_often_gets_429_and_others_do_not(tmp_path: Path) -> None:
-    with live.serving(tmp_path, SLOW, rate_per_s=0.5, rate_burst=2) as server:
+    with live.serving(tmp_path, SLOW, rate_per_s=0.1, rate_burst=2) as server:
         path = "/v2/models/slow/infer"
         codes = [server.ask("POST", path, sleeping(0))[0] for _ in range(2)]
         code, headers, content = server.ask("POST", path, sleeping(0))
         assert [*codes, code] == [200, 200, 429]
-        assert 1 <= int(headers["retry-after"]) <= 2
+        assert 5 <= int(headers["retry-after"]) <= 10
         assert headers["x-refusal-reason"] == "rate"
-        assert "more often than 0.5 times a second" in json.loads(content)["error"]
+        assert "more often than 0.1 times a second" in json.loads(content)["error"]
         named = {"X-Client-Key": "another"}
         assert server.ask("POST", path, sleeping(0), named)[0] == 200
         refused = "castiron_refused_requests_total{model=slow,reason=rate,version=1}"
@@ -133,23 +141,23 @@ def test_a_full_lane_keeps_room_for_what_is_more_important(tmp_path: Path) -> No
     models = {**SLOW, "slow/1/contract.toml": contract("slow", limits=limits)}
     with live.serving(tmp_path, models, max_in_flight=16) as server:
         path = "/v2/models/slow/infer"
-        held = [
-            live.in_background(server.ask, "POST", path, sleeping(0.4, priority=1))
-            for _ in range(9)
-        ]
-        end = time.monotonic() + 5
-        while server.metrics()["castiron_requests_in_flight{}"] < 9:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        code, headers, _ = server.ask("POST", path, sleeping(0, priority="bulk"))
-        assert (code, headers["x-refusal-reason"]) == (503, "shed")
-        assert int(headers["retry-after"]) >= 1
-        code, _, content = server.ask("POST", path, sleeping(0, priority="nobody"))
-        assert code == 400
-        assert json.loads(content)["error"].startswith("parameters.priority: expected one of")
-        for _ in range(20):  # whatever is refused holds no place
-            assert server.ask("POST", path, sleeping(0, priority="nobody"))[0] == 400
-        assert server.ask("POST", path, sleeping(0, priority="interactive"))[0] == 200
+        with server.holding("slow"):
+            held = [
+                live.in_background(server.ask, "POST", path, sleeping(0, priority=1))
+                for _ in range(9)
+            ]
+            server.wait_in_flight(9)
+            code, headers, _ = server.ask("POST", path, sleeping(0, priority="bulk"))
+            assert (code, headers["x-refusal-reason"]) == (503, "shed")
+            assert int(headers["retry-after"]) >= 1
+            code, _, content = server.ask("POST", path, sleeping(0, priority="nobody"))
+            assert code == 400
+            assert json.loads(content)["error"].startswith("parameters.priority: expected one of")
+            for _ in range(20):  # whatever is refused holds no place
+                assert server.ask("POST", path, sleeping(0, priority="nobody"))[0] == 400
+            important = sleeping(0, priority="interactive")
+            held.append(live.in_background(server.ask, "POST", path, important))
+            server.wait_in_flight(10)
         for thread, answers in held:
             thread.join()
             assert answers[0][0] == 200
@@ -161,12 +169,14 @@ def test_what_cannot_be_ready_in_time_is_refused_early(tmp_path: Path) -> None:
         path = "/v2/models/slow/infer"
         for _ in range(8):  # now it is known how long a run takes
             server.ask("POST", path, sleeping(0.25))
-        held = [live.in_background(server.ask, "POST", path, sleeping(0.5)) for _ in range(4)]
-        time.sleep(0.2)
-        begun = time.monotonic()
-        code, headers, _ = server.ask("POST", path, sleeping(0.1, timeout=200_000))
-        assert (code, headers["x-refusal-reason"]) == (503, "too_late")
-        assert time.monotonic() - begun < 0.15
+        with server.holding("slow"):
+            held = [live.in_background(server.ask, "POST", path, sleeping(0)) for _ in range(24)]
+            server.wait_in_flight(24)
+            begun = time.monotonic()
+            late = sleeping(0, timeout=3_000_000, priority="bulk")  # behind all of them
+            code, headers, _ = server.ask("POST", path, late)
+            assert (code, headers["x-refusal-reason"]) == (503, "too_late")
+            assert time.monotonic() - begun < 2.9
         for thread, _ in held:
             thread.join()
         assert agrees(server)
@@ -180,8 +190,9 @@ def test_a_timeout_is_a_header_or_a_parameter_in_microseconds(
     parameters = {} if how == "header" else {"timeout": 50_000}
     begun = time.monotonic()
     path = "/v2/models/slow/infer"
-    assert server.ask("POST", path, sleeping(0.5, **parameters), headers)[0] == 504
-    assert time.monotonic() - begun < 0.4
+    with server.holding("slow"):
+        assert server.ask("POST", path, sleeping(0, **parameters), headers)[0] == 504
+    assert time.monotonic() - begun < 10  # without, it is thirty seconds
     code, _, content = server.ask("POST", path, sleeping(0), {"timeout": "soon"})
     assert code == 400
     assert json.loads(content)["error"] == "headers.timeout: expected whole microseconds"
@@ -206,16 +217,23 @@ def test_a_version_that_fails_is_given_a_rest_and_an_older_one_stands_in(tmp_pat
 def test_a_single_client_waits_for_nobody(tmp_path: Path) -> None:
     """Merging adds nothing to a run of 50 ms when nobody else asks."""
 
-    def fastest(folder: Path, batch_rows: int) -> float:
-        with live.serving(folder, PICKY, batch_rows=batch_rows) as server:
-            times = []
-            for _ in range(8):
-                begun = time.monotonic()
-                assert server.ask("POST", "/v2/models/picky/infer", rows(1.0))[0] == 200
-                times.append(time.monotonic() - begun)
-        return min(times)
+    def took_s(server: live.Server) -> float:
+        begun = time.monotonic()
+        assert server.ask("POST", "/v2/models/picky/infer", rows(1.0))[0] == 200
+        return time.monotonic() - begun
 
-    assert fastest(tmp_path / "merged", 32) < 1.05 * fastest(tmp_path / "alone", 1) + 0.002
+    with (
+        live.serving(tmp_path / "merged", PICKY, batch_rows=32) as merging,
+        live.serving(tmp_path / "alone", PICKY, batch_rows=1) as plain,
+    ):
+        # The fastest of many is the one that nothing else on the machine held up.
+        merged_s = plain_s = math.inf
+        for number in range(100):
+            merged_s = min(merged_s, took_s(merging))
+            plain_s = min(plain_s, took_s(plain))
+            if number >= 8 and merged_s < 1.05 * plain_s + 0.002:
+                break
+    assert merged_s < 1.05 * plain_s + 0.002
 
 
 def test_many_requests_in_one_call_have_their_own_outcomes(tmp_path: Path) -> None:

@@ -235,56 +235,51 @@ def test_bytes_that_are_no_message_are_refused(server: live.Server) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         for data in (b"\xff", b"\x0a\xff\xff", bytes(1000)):
-            assert refused(infer, data, timeout=5).code() == Code.INVALID_ARGUMENT
+            assert refused(infer, data, timeout=20).code() == Code.INVALID_ARGUMENT
         unknown = channel.unary_unary("/inference.GRPCInferenceService/Nothing")
-        assert refused(unknown, b"", timeout=5).code() == Code.UNIMPLEMENTED
-
-
-def settled(server: live.Server) -> None:
-    end = time.monotonic() + 5
-    while server.metrics()["castiron_requests_in_flight{}"]:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+        assert refused(unknown, b"", timeout=20).code() == Code.UNIMPLEMENTED
 
 
 def test_deadlines_and_cancelled_calls_end_the_work_in_the_queue(tmp_path: Path) -> None:
     with live.serving(tmp_path, {"slow/1/model.cast": "slow"}, grpc_port=0) as server:
         with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-            held = [client.async_infer("slow", sleeping(0.6), ignored)
-                    for _ in range(2)]  # fmt: skip
-            time.sleep(0.1)
-            begun = time.monotonic()
-            with pytest.raises(InferenceServerException) as late:
-                client.infer("slow", sleeping(0), client_timeout=0.1)
-            assert late.value.status() == "StatusCode.DEADLINE_EXCEEDED"
-            assert time.monotonic() - begun < 0.4
-            told: queue.Queue[Any] = queue.Queue()
-            leaving = [client.async_infer("slow", sleeping(0), telling(told))
-                       for _ in range(3)]  # fmt: skip
-            time.sleep(0.1)
-            for call in leaving:
-                call.cancel()
-            assert {told.get(timeout=5).status() for _ in leaving} == {"StatusCode.CANCELLED"}
-            settled(server)
+            with server.holding("slow"):
+                held = [client.async_infer("slow", sleeping(0), ignored)
+                        for _ in range(2)]  # fmt: skip
+                server.wait_in_flight(2)
+                with pytest.raises(InferenceServerException) as late:
+                    client.infer("slow", sleeping(0), client_timeout=0.5)
+                assert late.value.status() == "StatusCode.DEADLINE_EXCEEDED"
+                server.wait_in_flight(2)
+                told: queue.Queue[Any] = queue.Queue()
+                leaving = [client.async_infer("slow", sleeping(0), telling(told))
+                           for _ in range(3)]  # fmt: skip
+                server.wait_in_flight(5)
+                for call in leaving:
+                    call.cancel()
+                assert {told.get(timeout=20).status() for _ in leaving} == {"StatusCode.CANCELLED"}
+                server.wait_in_flight(2)
+            server.wait_in_flight(0)
             assert len(held) == 2
         assert server.outcomes() == {"ok": 2, "timeout": 1, "cancelled": 3}
         (entry,) = server.get("/v2/models/slow/stats")["model_stats"]
         assert entry["execution_count"] == 2
 
 
-def test_the_timeout_parameter_is_kept_by_the_server(stub: Any) -> None:
-    sent = message("slow", "FP32", [1], fp32_contents=[0.5])
+def test_the_timeout_parameter_is_kept_by_the_server(stub: Any, server: live.Server) -> None:
+    sent = message("slow", "FP32", [1], fp32_contents=[0])
     sent.inputs[0].name = "seconds"
     sent.parameters["timeout"].int64_param = 50_000
     begun = time.monotonic()
-    error = refused(stub.ModelInfer, sent)
+    with server.holding("slow"):
+        error = refused(stub.ModelInfer, sent)
     assert error.code() == Code.DEADLINE_EXCEEDED
-    assert time.monotonic() - begun < 0.4
+    assert time.monotonic() - begun < 10  # without, it is thirty seconds
 
 
 def test_refusals_say_why_and_when_to_come_back(tmp_path: Path) -> None:
     models = {"add_one/1/model.cast": "add_one"}
-    with live.serving(tmp_path, models, grpc_port=0, rate_per_s=0.5, rate_burst=1) as server:  # noqa: SIM117  the second needs the first
+    with live.serving(tmp_path, models, grpc_port=0, rate_per_s=0.1, rate_burst=1) as server:  # noqa: SIM117  the second needs the first
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             sent = message("add_one", "FP32", [1, 4], fp32_contents=[1, 2, 3, 4])
@@ -293,7 +288,7 @@ def test_refusals_say_why_and_when_to_come_back(tmp_path: Path) -> None:
             assert error.code() == Code.RESOURCE_EXHAUSTED
             told = dict(error.trailing_metadata())
             assert told["x-refusal-reason"] == "rate"
-            assert 1000 <= int(told["retry-after-ms"]) <= 3000
+            assert 5000 <= int(told["retry-after-ms"]) <= 13_000
             another = (("x-client-key", "another"),)
             assert stub.ModelInfer(sent, metadata=another).model_name == "add_one"
 
@@ -305,7 +300,7 @@ def test_a_stream_answers_in_order_and_tells_each_fault_in_its_place(client: Any
         client.async_stream_infer("add_one", [ONE], request_id=str(number))
     client.async_stream_infer("none", [ONE], request_id="bad")
     client.async_stream_infer("add_one", [ONE], request_id="last", enable_empty_final_response=True)
-    found = [told.get(timeout=10) for _ in range(42)]
+    found = [told.get(timeout=20) for _ in range(42)]
     client.stop_stream()
     assert [result.get_response().id for result, _ in found[:40]] == [str(n) for n in range(40)]
     assert "is not served here" in str(found[40][1])
@@ -316,13 +311,15 @@ def test_a_stream_answers_in_order_and_tells_each_fault_in_its_place(client: Any
 
 def test_a_stream_that_is_cancelled_cancels_its_requests(tmp_path: Path) -> None:
     with live.serving(tmp_path, {"slow/1/model.cast": "slow"}, grpc_port=0) as server:
-        with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        address = f"127.0.0.1:{server.grpc_port}"
+        with triton.InferenceServerClient(address) as client, server.holding("slow"):
             client.start_stream(ignored)
             for _ in range(5):
-                client.async_stream_infer("slow", sleeping(0.3))
-            time.sleep(0.1)
+                client.async_stream_infer("slow", sleeping(0))
+            server.wait_in_flight(5)
             client.stop_stream(cancel_requests=True)
-        settled(server)
+            live.until(lambda: server.outcomes() == {"cancelled": 5})
+        server.wait_in_flight(0)
         assert server.outcomes() == {"cancelled": 5}
         (entry,) = server.get("/v2/models/slow/stats")["model_stats"]
         assert entry["execution_count"] <= 2

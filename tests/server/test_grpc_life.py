@@ -40,7 +40,7 @@ def test_models_are_unloaded_and_loaded(tmp_path: Path) -> None:
 
 def test_the_standard_health_service_says_what_is_ready(tmp_path: Path) -> None:
     models = {"m/1/model.cast": "add_one"}
-    with live.serving(tmp_path, models, grpc_port=0, drain_delay_s=0.6) as server:
+    with live.serving(tmp_path, models, grpc_port=0, drain_delay_s=3) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             stub = health_pb2_grpc.HealthStub(channel)
 
@@ -66,12 +66,12 @@ def test_a_signal_lets_calls_in_flight_be_answered(tmp_path: Path) -> None:
     with live.serving(tmp_path, {"slow/1/model.cast": "slow"}, grpc_port=0) as server:
         with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
             told: queue.Queue[Any] = queue.Queue()
-            for _ in range(4):
-                client.async_infer("slow", sleeping(0.4), telling(told))
-            end = time.monotonic() + 5
-            while server.metrics()["castiron_requests_in_flight{}"] < 4:
-                assert time.monotonic() < end
-            server.process.send_signal(signal.SIGTERM)
+            with server.holding("slow"):
+                for _ in range(4):
+                    client.async_infer("slow", sleeping(0), telling(told))
+                server.wait_in_flight(4)
+                server.process.send_signal(signal.SIGTERM)
+                server.wait_closed()
             assert [told.get(timeout=10) for _ in range(4)] == [None] * 4
         assert server.process.wait(10) == 0
         assert "Traceback" not in server.log()
@@ -81,15 +81,17 @@ def test_a_second_signal_ends_calls_in_flight_at_once(tmp_path: Path) -> None:
     with live.serving(tmp_path, {"slow/1/model.cast": "slow"}, grpc_port=0) as server:
         with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
             told: queue.Queue[Any] = queue.Queue()
-            client.async_infer("slow", sleeping(2.0), telling(told))
-            time.sleep(0.2)
-            server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)  # HTTP has drained by now
-            server.process.send_signal(signal.SIGTERM)
-            assert told.get(timeout=1).status() in {
-                "StatusCode.UNAVAILABLE",
-                "StatusCode.CANCELLED",
-            }
+            with server.holding("slow"):
+                client.async_infer("slow", sleeping(0), telling(told))
+                server.wait_in_flight(1)
+                server.process.send_signal(signal.SIGTERM)
+                server.wait_closed()
+                time.sleep(0.3)  # HTTP has drained by now
+                server.process.send_signal(signal.SIGTERM)
+                assert told.get(timeout=10).status() in {
+                    "StatusCode.UNAVAILABLE",
+                    "StatusCode.CANCELLED",
+                }
         assert server.process.wait(10) == 1
 
 
@@ -98,32 +100,32 @@ def test_what_takes_too_long_to_drain_is_told_so(tmp_path: Path) -> None:
     with live.serving(tmp_path, {"slow/1/model.cast": "slow"}, **settings) as server:
         with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
             told: queue.Queue[Any] = queue.Queue()
-            client.async_infer("slow", sleeping(1.5), telling(told))
-            time.sleep(0.2)
-            server.process.send_signal(signal.SIGTERM)
-            assert told.get(timeout=5).status() in {
-                "StatusCode.UNAVAILABLE",
-                "StatusCode.CANCELLED",
-            }
+            with server.holding("slow"):
+                client.async_infer("slow", sleeping(0), telling(told))
+                server.wait_in_flight(1)
+                server.process.send_signal(signal.SIGTERM)
+                assert told.get(timeout=10).status() in {
+                    "StatusCode.UNAVAILABLE",
+                    "StatusCode.CANCELLED",
+                }
         assert server.process.wait(10) == 0
 
 
 def test_both_protocols_share_limits_and_one_sum_of_outcomes(tmp_path: Path) -> None:
     models = {"slow/1/model.cast": "slow"}
     with live.serving(tmp_path, models, grpc_port=0, max_in_flight=2) as server:
-        x = {"name": "seconds", "datatype": "FP32", "shape": [1], "data": [0.4]}
+        x = {"name": "seconds", "datatype": "FP32", "shape": [1], "data": [0]}
         path = "/v2/models/slow/infer"
-        thread, answers = live.in_background(server.ask, "POST", path, {"inputs": [x]})
         with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-            other = threading.Thread(target=client.infer, args=("slow", sleeping(0.4)))
-            other.start()
-            end = time.monotonic() + 5
-            while server.metrics()["castiron_requests_in_flight{}"] < 2:
-                assert time.monotonic() < end
-            with pytest.raises(InferenceServerException, match="2 requests are in flight") as full:
-                client.infer("slow", sleeping(0))
-            assert full.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
-            assert server.ask("POST", path, {"inputs": [x]})[0] == 503
+            with server.holding("slow"):
+                thread, answers = live.in_background(server.ask, "POST", path, {"inputs": [x]})
+                other = threading.Thread(target=client.infer, args=("slow", sleeping(0)))
+                other.start()
+                server.wait_in_flight(2)
+                with pytest.raises(InferenceServerException, match="2 requests are in") as full:
+                    client.infer("slow", sleeping(0))
+                assert full.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+                assert server.ask("POST", path, {"inputs": [x]})[0] == 503
             other.join()
             thread.join()
         assert answers[0][0] == 200

@@ -188,13 +188,13 @@ def test_whoever_leaves_a_batch_harms_no_mate() -> None:
 def test_deadlines_are_kept_by_a_timer_whatever_runs() -> None:
     async def body() -> None:
         bench = Bench(refuses_late=False)
-        running, queued = (bench.add(1, within_ns=30_000_000), bench.add(2, within_ns=30_000_000))
+        running, queued = (bench.add(1, within_ns=500_000_000), bench.add(2, within_ns=500_000_000))
         begun = time.monotonic()
         for _, future in (running, queued):
             with pytest.raises(status.Refusal, match="not ready in the time allowed") as refused:
                 await future
             assert status.classify(refused.value) == (504, status.TIMEOUT)
-        assert 0.025 < time.monotonic() - begun < 1
+        assert 0.4 < time.monotonic() - begun < 10
         assert bench.over == [queued[0].id]
         bench.instance.end()
         assert bench.over == [queued[0].id, running[0].id]

@@ -20,7 +20,7 @@ from PIL import Image
 
 from castiron.contract import document, openapi
 from tests import built
-from tests.server import real
+from tests.server import live, real
 from tests.server.steps import images
 
 PIXELS = """
@@ -72,7 +72,7 @@ schema.input = [{ name = "words", kind = "text", max_chars = 1000 }]
 
 [pipeline]
 file = "pipeline.py"
-timeout_ms = 1000
+timeout_ms = 4000
 """
 CODE = """
 import os, time
@@ -267,8 +267,8 @@ def test_the_users_own_code_cannot_end_or_hold_up_the_server(server: real.Server
     assert (code, "ended" in reply["error"]) == (500, True)
     begun = time.monotonic()
     code, reply = predict(server, "mine", {"words": "sleep"})
-    assert (code, "longer than 1 s" in reply["error"]) == (504, True)
-    assert time.monotonic() - begun < 10
+    assert (code, "longer than 4 s" in reply["error"]) == (504, True)
+    assert time.monotonic() - begun < 30
     assert predict(server, "mine", {"words": "back"}) == (200, {"lengths": [4]})
 
 
@@ -277,7 +277,7 @@ def test_a_deadline_counts_from_the_first_step_on(server: real.Server) -> None:
     code, _, content = server.ask(
         "POST", "/v2/models/mine/predict", {"words": "sleep"}, {"timeout": "100000"}
     )
-    assert (code, time.monotonic() - begun < 0.9) == (504, True)
+    assert (code, time.monotonic() - begun < 3.9) == (504, True)
     assert json.loads(content)["error"] == "the answer was not ready in the time allowed"
 
 
@@ -303,10 +303,8 @@ def test_a_client_that_leaves_while_steps_run_is_cancelled(server: real.Server) 
             b"POST /v2/models/mine/predict HTTP/1.1\r\nhost: x\r\n"
             b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
         )
-        time.sleep(0.3)
-    end = time.monotonic() + 10
-    while server.outcomes().get("cancelled", 0) == before and time.monotonic() < end:
-        time.sleep(0.05)
+        server.wait_in_flight(1)
+    live.until(lambda: server.outcomes().get("cancelled", 0) > before)
     assert server.outcomes()["cancelled"] == before + 1
 
 
@@ -339,10 +337,7 @@ def test_step_processes_end_with_the_server_however_it_ends(
         assert len(found) >= 2
         assert running.stop(number) == (0 if number == signal.SIGTERM else -number)
         asleep.close()
-    end = time.monotonic() + 10
-    while not all(map(is_gone, found)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert all(map(is_gone, found))
+    live.until(lambda: all(map(is_gone, found)))
 
 
 def test_pipelines_are_closed_unless_the_operator_opens_them(models: Path, tmp_path: Path) -> None:

@@ -34,6 +34,11 @@ def _rows(server: live.Server) -> dict[str, Any]:
     return {"inputs": [tensor]}
 
 
+def _roots(received: receiver.Received) -> list[Any]:
+    """The spans of whole requests that came so far."""
+    return [span for span in [*received.spans] if span.kind == span.SPAN_KIND_SERVER]
+
+
 @pytest.mark.parametrize("kind", [*receiver.KINDS])
 def test_each_stage_of_a_served_request_reaches_the_receiver(kind: str, tmp_path: Path) -> None:
     with receiver.KINDS[kind]() as received:
@@ -47,8 +52,10 @@ def test_each_stage_of_a_served_request_reaches_the_receiver(kind: str, tmp_path
             code, other, _ = server.ask("POST", _INFER, _rows(server))
             assert other["x-trace-id"] != _TRACE
             assert "traceresponse" not in other
+            # What is still to be sent at the end is sent on but for a while.
+            live.until(lambda: len(_roots(received)) == 2)
             assert server.stop(signal.SIGTERM) == 0
-        roots = [span for span in received.spans if span.kind == span.SPAN_KIND_SERVER]
+        roots = _roots(received)
         assert {span.trace_id.hex() for span in roots} == {_TRACE}
         assert [receiver.values(span.attributes)["castiron.outcome"] for span in roots] == [
             "ok", "invalid",
@@ -181,6 +188,7 @@ def test_every_request_of_many_at_once_has_one_outcome_and_its_spans(tmp_path: P
             for thread in threads:
                 thread.join()
             assert server.outcomes() == {"ok": num_threads * each}
+            live.until(lambda: received.count >= 7 * num_threads * each)
             assert server.stop() == 0
         assert received.count == 7 * num_threads * each
 
@@ -192,8 +200,9 @@ def test_a_batch_of_requests_shares_the_trace_of_its_caller(tmp_path: Path) -> N
             code, _, told = server.ask("POST", "/v2/models/add_one/batch", body, _PARENT)
             assert code == 200, told
             assert len(json.loads(told)["responses"]) == 3
+            live.until(lambda: len(_roots(received)) == 3)
             assert server.stop() == 0
-        roots = [span for span in received.spans if span.kind == span.SPAN_KIND_SERVER]
+        roots = _roots(received)
         assert [span.parent_span_id.hex() for span in roots] == [_SPAN] * 3
 
 

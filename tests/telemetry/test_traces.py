@@ -92,17 +92,18 @@ async def _exporting(endpoint: str) -> AsyncIterator[_Running]:
 
 @pytest.mark.parametrize("kind", [*receiver.KINDS])
 def test_each_stage_arrives_as_a_span_below_its_request(kind: str) -> None:
-    async def run(endpoint: str) -> None:
-        async with _exporting(endpoint) as running:
+    async def run(received: receiver.Received) -> None:
+        async with _exporting(received.endpoint) as running:
             done = _done(running.tracer, parent=_PARENT)
             running.tracer.end(done, "ok", done.accepted_ns + 7000)
             failed = _done(running.tracer)
             failed.rendered_ns = failed.computed_ns = 0
             running.tracer.end(failed, "failed", failed.accepted_ns + 9000)
+            await _arrived(received, 12)
 
     before_ns = time.time_ns()
     with receiver.KINDS[kind]() as received:
-        asyncio.run(run(received.endpoint))
+        asyncio.run(run(received))
         assert received.resources[0]["service.name"] == "castiron"
         first = [span for span in received.spans if span.trace_id.hex().encode() == _TRACE]
         root = first[0]
@@ -132,6 +133,13 @@ def test_each_stage_arrives_as_a_span_below_its_request(kind: str) -> None:
         assert len({span.span_id for span in received.spans}) == len(received.spans) == 12
 
 
+async def _arrived(received: receiver.Received, count: int) -> None:
+    """Wait until so many spans have: at its end an exporter tries but for a while."""
+    async with asyncio.timeout(60):
+        while received.count < count:  # noqa: ASYNC110  a receiver has no events
+            await asyncio.sleep(0.02)
+
+
 async def _send(running: _Running, count: int, at_once: int) -> None:
     """Let so many requests end, giving way to the loop now and then as a server does."""
     for index in range(count):
@@ -150,15 +158,17 @@ async def _send(running: _Running, count: int, at_once: int) -> None:
     ],
 )  # fmt: skip
 def test_of_many_traced_requests_nothing_is_lost(kind: str, count: int) -> None:
-    async def run(endpoint: str) -> _Running:
-        async with _exporting(endpoint) as running:
+    spans_each = 1 + len(timeline.STAGES)
+
+    async def run(received: receiver.Received) -> _Running:
+        async with _exporting(received.endpoint) as running:
             await _send(running, count, 50)
+            await _arrived(received, int(0.999 * spans_each * count))
         return running
 
     with receiver.KINDS[kind]() as received:
         received.keeps = False
-        running = asyncio.run(run(received.endpoint))
-        spans_each = 1 + len(timeline.STAGES)
+        running = asyncio.run(run(received))
         assert received.count + spans_each * running.fates.dropped.value == spans_each * count
         assert running.fates.exported.value + running.fates.dropped.value == count
         assert running.fates.dropped.value <= count / 1000
@@ -167,14 +177,15 @@ def test_of_many_traced_requests_nothing_is_lost(kind: str, count: int) -> None:
 
 @pytest.mark.parametrize("kind", [*receiver.KINDS])
 def test_a_busy_receiver_is_asked_again(kind: str) -> None:
-    async def run(endpoint: str) -> _Running:
-        async with _exporting(endpoint) as running:
+    async def run(received: receiver.Received) -> _Running:
+        async with _exporting(received.endpoint) as running:
             await _send(running, 10, 1)
+            await _arrived(received, 70)
         return running
 
     with receiver.KINDS[kind]() as received:
         received.refusals = [503, 429]
-        running = asyncio.run(run(received.endpoint))
+        running = asyncio.run(run(received))
         assert received.count == 70
         assert running.fates.exported.value == 10
 
@@ -183,14 +194,14 @@ def test_a_receiver_that_was_away_gets_what_came_meanwhile_once_it_is_back() -> 
     async def run(received: receiver.Received) -> _Running:
         async with _exporting(received.endpoint) as running:
             await _send(running, 100, 1)
-            while received.count < 700:  # noqa: ASYNC110  a receiver has no events
-                await asyncio.sleep(0.02)
+            await _arrived(received, 700)
             received.is_away = True
             await _send(running, 200, 1)
             await asyncio.sleep(1)
             assert received.count == 700
             received.is_away = False
             await _send(running, 100, 1)
+            await _arrived(received, 2800)
         return running
 
     with receiver.over_http() as received:
@@ -212,7 +223,7 @@ def test_without_a_receiver_requests_go_on_and_the_loss_is_counted() -> None:
 
     begun_s = time.monotonic()
     running = asyncio.run(run())
-    assert time.monotonic() - begun_s < 15
+    assert time.monotonic() - begun_s < 30
     assert running.fates.dropped.value == 100
 
 
@@ -244,17 +255,20 @@ def test_after_an_exporter_that_was_killed_another_begins() -> None:
         traced = tracer.Tracer(1.0, tracer.Spool(start(), fates, start))
         processes[0].kill()
         processes[0].wait()
-        for index in range(40):
-            done = _done(traced, index)
+        num_sent = num_after = 0
+        while num_after < 20 and num_sent < 1000:
+            done = _done(traced, num_sent)
             traced.end(done, "ok", done.accepted_ns + 7000)
-            await asyncio.sleep(0.1)
+            num_sent += 1
+            num_after += len(processes) > 1
+            await asyncio.sleep(0.05)
         await asyncio.to_thread(traced.close)
+        assert fates.exported.value + fates.dropped.value == num_sent
         return fates, processes
 
     with receiver.over_http() as received:
         fates, processes = asyncio.run(run(received.endpoint))
         assert [process.wait(30) for process in processes] == [-signal.SIGKILL, 0]
-        assert fates.exported.value + fates.dropped.value == 40
         assert fates.exported.value >= 10
         assert received.count == 7 * fates.exported.value
 
@@ -270,7 +284,7 @@ def test_what_an_exporter_that_sleeps_cannot_take_is_bounded() -> None:
                 begun_s = time.perf_counter()
                 spool.add(bytes(16 << 10))
                 longest_s = max(longest_s, time.perf_counter() - begun_s)
-            assert longest_s < 0.5
+            assert longest_s < 10  # to wait for one that sleeps would be for ever
         spool.close()
         return fates.dropped.value
 

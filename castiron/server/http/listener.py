@@ -41,8 +41,16 @@ class Listener:
         )  # fmt: skip
 
     def tick(self, now_s: float) -> None:
-        """About once a second: the date, and clients that are late."""
+        """About once a second: the date, and clients that are late.
+
+        After a moment in which this process stood still, their words may be there unread; so the
+        loop looks at its sockets once more before anybody is late.
+        """
         self._port.tick()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._check_time, now_s)
+
+    def _check_time(self, now_s: float) -> None:
         for each in list(self._port.connections):
             each.check_time(now_s)
 

@@ -288,9 +288,9 @@ def answering(*answers: bytes) -> Iterator[client.Client]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer_each, args=(listener,), daemon=True)
         thread.start()
-        with client.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=5) as made:
+        with client.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=20) as made:
             yield made
-        thread.join(5)
+        thread.join(20)
 
 
 def http_answer(code: str, body: bytes, *headers: str) -> bytes:

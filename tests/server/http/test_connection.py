@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from castiron.server.http import exchange
-from tests.server.http.wires import bodies, echo, feed, opened, post, run
+from castiron.server import meters, settings
+from castiron.server.http import exchange, listener, port
+from tests.server.http.wires import bodies, connected, echo, feed, opened, post, run, settle
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=40), st.integers(1, 500))
@@ -20,7 +22,7 @@ def test_requests_sent_together_in_pieces_of_any_size_are_answered_in_order(
     async def main() -> None:
         one, transport = opened(echo)
         feed(one, b"".join(map(post, sent)), size)
-        await asyncio.sleep(0.01)
+        await settle()
         assert bodies(transport.written) == sent
         assert not transport.ended
 
@@ -35,7 +37,7 @@ def test_one_client_that_sends_many_at_once_lets_others_have_their_turn() -> Non
             lambda: answered.append(len(bodies(transport.written)))
         )
         feed(one, b"".join(post(b"%d" % number) for number in range(500)))
-        await asyncio.sleep(0.05)
+        await settle()
         assert answered[0] < 50
         assert bodies(transport.written) == [b"%d" % number for number in range(500)]
 
@@ -55,7 +57,7 @@ def test_an_application_that_raises_costs_its_own_connection_only(
     async def main() -> None:
         one, transport = opened(broken)
         feed(one, post(b""))
-        await asyncio.sleep(0.01)
+        await settle()
         assert transport.ended == "aborted"
         assert not transport.written
 
@@ -106,7 +108,7 @@ def test_a_client_that_leaves_is_told_of_to_who_reads_and_who_answers() -> None:
         one, transport = opened(reads)
         feed(one, post(b"0123456789")[:-10])
         one.connection_lost(None)
-        await asyncio.sleep(0.01)
+        await settle()
         assert told[0] == "gone"
         assert not transport.written
 
@@ -122,5 +124,36 @@ def test_a_header_with_the_end_of_a_line_in_it_never_leaves() -> None:
         feed(one, post(b""))
         assert b"set-cookie" not in transport.written
         assert transport.ended == "aborted"
+
+    run(main)
+
+
+def test_what_came_while_the_server_stood_still_is_read_before_its_client_is_late() -> None:
+    async def main() -> None:
+        shared = port.Port(echo, settings.Settings(), meters.Meters(dict))
+        one, transport = connected(shared)
+        sent = post(b"late")
+        feed(one, sent[:20])
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.sendall(sent[20:])
+            loop.add_reader(ours, lambda: feed(one, ours.recv(100)))
+            listener.Listener(shared).tick(loop.time() + 1000)
+            await settle()
+            loop.remove_reader(ours)
+        assert bodies(transport.written) == [b"late"]
+
+    run(main)
+
+
+def test_a_client_that_says_nothing_more_is_late() -> None:
+    async def main() -> None:
+        shared = port.Port(echo, settings.Settings(), meters.Meters(dict))
+        one, transport = connected(shared)
+        feed(one, post(b"late")[:20])
+        listener.Listener(shared).tick(asyncio.get_running_loop().time() + 1000)
+        await settle()
+        assert transport.written.startswith(b"HTTP/1.1 408 ")
 
     run(main)

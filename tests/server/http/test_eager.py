@@ -39,7 +39,7 @@ def test_what_waits_goes_on_in_a_task_with_what_it_waited_for() -> None:
     async def work(future: asyncio.Future[int]) -> None:
         seen.append("begun")
         seen.append(await future)
-        seen.append(await asyncio.wait_for(asyncio.sleep(0.001, "slept"), 1))
+        seen.append(await asyncio.wait_for(asyncio.sleep(0.001, "slept"), 60))
 
     async def main() -> None:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()

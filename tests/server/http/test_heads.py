@@ -8,7 +8,7 @@ import re
 import pytest
 
 from castiron.server.http import exchange
-from tests.server.http.wires import echo, feed, opened, run
+from tests.server.http.wires import echo, feed, opened, run, settle
 
 LINE = b"POST /p HTTP/1.1\r\n"
 HOST = b"Host: a\r\n"
@@ -71,7 +71,7 @@ def test_what_could_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_read
         one, transport = opened(noted)
         for piece in (sent + NEXT).split(b"|"):
             feed(one, piece, size)
-        await asyncio.sleep(0.005)
+        await settle()
         assert re.findall(rb"HTTP/1.1 (\d+)", transport.written) == [b"%d" % code]
         assert b"connection: close" in transport.written
         assert b"\r\ndate: " in transport.written
@@ -115,7 +115,7 @@ def test_an_old_client_is_told_nothing_in_between() -> None:
         await asyncio.sleep(0)
         assert not transport.written
         feed(one, b"hi")
-        await asyncio.sleep(0.005)
+        await settle()
         assert transport.written.startswith(b"HTTP/1.1 200 ")
 
     run(main)

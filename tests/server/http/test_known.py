@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from castiron.server import meters, settings
 from castiron.server.http import connection, exchange, known, port
-from tests.server.http.wires import connected, echo, feed, opened, post, run
+from tests.server.http.wires import connected, echo, feed, opened, post, run, settle
 
 
 async def tell(asked: exchange.Exchange) -> None:
@@ -68,7 +68,7 @@ def test_what_is_known_changes_no_answer(
             feed(one, each, sizes[index % len(sizes)])
             await asyncio.sleep(0)
         feed(one, b"".join(sent))
-        await asyncio.sleep(0.02)
+        await settle()
         wanted = b""
         for each in (*sent, *sent):
             fresh, told = opened(tell)
@@ -131,11 +131,11 @@ def test_two_at_once_and_a_part_of_one_are_no_request_of_a_known_head() -> None:
         one, transport = opened(echo)
         feed(one, post(b"ab"))
         feed(one, post(b"cd") + post(b"ef"))
-        await asyncio.sleep(0.01)
+        await settle()
         feed(one, post(b"gh")[:-1])
         assert transport.written.count(b"HTTP/1.1 200") == 3
         feed(one, b"h" + post(b"ij"))
-        await asyncio.sleep(0.01)
+        await settle()
         assert [transport.written.count(each) for each in (b"gh", b"ij")] == [1, 1]
 
     run(main)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from prometheus_client import parser
 from tritonclient.utils import InferenceServerException
 
 from castiron.server.grpc import messages
+from tests.server import live
 from tests.server.security import guarded, issuer, test_tokens
 
 INPUTS = {"inputs": [guarded.X]}
@@ -187,9 +187,9 @@ def health(server: guarded.Guarded, service: str, token: str, *, is_watched: boo
         asked = health_pb2.HealthCheckRequest(service=service)
         try:
             if is_watched:
-                found = next(iter(stub.Watch(asked, metadata=metadata, timeout=5)))
+                found = next(iter(stub.Watch(asked, metadata=metadata, timeout=20)))
             else:
-                found = stub.Check(asked, metadata=metadata, timeout=5)
+                found = stub.Check(asked, metadata=metadata, timeout=20)
         except grpc.RpcError as error:
             return str(error.code().name)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(found.status))
@@ -214,7 +214,7 @@ def test_a_broken_request_in_a_stream_is_told_in_its_place(server: guarded.Guard
             f"/{messages.SERVICE}/ModelStreamInfer",
             response_deserializer=messages.named("ModelStreamInferResponse").FromString,
         )
-        told = next(iter(call(iter([b"\xff\xff"]), metadata=metadata, timeout=5)))
+        told = next(iter(call(iter([b"\xff\xff"]), metadata=metadata, timeout=20)))
     assert told.error_message
 
 
@@ -223,9 +223,9 @@ def test_calls_by_reflection_need_a_token(server: guarded.Guarded) -> None:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         asked = reflection_pb2.ServerReflectionRequest(list_services="")
         with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
-            next(iter(stub.ServerReflectionInfo(iter([asked]), timeout=5)))
+            next(iter(stub.ServerReflectionInfo(iter([asked]), timeout=20)))
         metadata = [("authorization", f"Bearer {NOTHING}")]
-        answer = next(iter(stub.ServerReflectionInfo(iter([asked]), metadata=metadata, timeout=5)))
+        answer = next(iter(stub.ServerReflectionInfo(iter([asked]), metadata=metadata, timeout=20)))
         assert len(answer.list_services_response.service) == 3
 
 
@@ -248,7 +248,7 @@ def test_grpc_streams_ask_as_well(
     client.start_stream(take, headers=bearing(token))
     with contextlib.suppress(InferenceServerException):  # refused before it could ask
         client.async_stream_infer(model, [given])
-    assert came.wait(10)
+    assert came.wait(20)
     client.stop_stream()
     client.close()
     if told:
@@ -272,19 +272,26 @@ def test_keys_rotate_under_load_without_one_wrong_answer(tmp_path: Path) -> None
     with guarded.serving(tmp_path, port=0, **settings) as server:
         current = [0]
         wrong: list[tuple[int, int]] = []
-        num_asked = [0]
+        num_asked = [0] * 4
         over = threading.Event()
 
-        def load() -> None:
+        def load(client: int) -> None:
             while not over.is_set():
                 number = current[0]
                 token = issuer.token(number=number)
                 code, _, _ = server.ask("POST", "/v2/models/mine/infer", token, INPUTS)
-                num_asked[0] += 1
                 if code != 200:
                     wrong.append((number, code))
+                num_asked[client] += 1
 
-        threads = [threading.Thread(target=load) for _ in range(4)]
+        def wait_answered() -> None:
+            """Until what each client has under way, and more, is answered."""
+            before = [*num_asked]
+            live.until(
+                lambda: all(now > then + 10 for now, then in zip(num_asked, before, strict=True))
+            )
+
+        threads = [threading.Thread(target=load, args=(client,)) for client in range(4)]
         for thread in threads:
             thread.start()
         last = ""
@@ -292,15 +299,15 @@ def test_keys_rotate_under_load_without_one_wrong_answer(tmp_path: Path) -> None
             last = issuer.token(number=number - 1)
             publish(number - 1, number)
             current[0] = number
-            time.sleep(0.4)  # what was asked with the old key is answered
+            wait_answered()  # what was asked with the old key too
             publish(number)
-            time.sleep(1.5)
-            assert server.ask("GET", "/v2", last)[0] == 401
+            live.until(lambda token=last: server.ask("GET", "/v2", token)[0] == 401)  # type: ignore[misc]
+            wait_answered()
         over.set()
         for thread in threads:
             thread.join()
     assert wrong == []
-    assert num_asked[0] > 200
+    assert sum(num_asked) > 200
 
 
 def test_rate_limits_count_by_the_token_whatever_a_client_calls_itself(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import tritonclient.http as triton
 from castiron import errors
 from castiron.server.grpc import messages
 from castiron.server.security import tls
+from tests.server import live as served
 from tests.server.security import authority, guarded, issuer
 
 INPUTS = json.dumps({"inputs": [guarded.X]})
@@ -114,11 +115,11 @@ def test_a_large_body_over_tls_comes_whole(place: Place) -> None:
 def test_over_tls_slow_starts_end_many_answers_come_and_early_refusals_arrive(
     place: Place,
 ) -> None:
-    given = {**place.settings, "head_timeout_s": 0.5}
+    given = {**place.settings, "head_timeout_s": 2}
     with guarded.serving(place.folder, place.context(), **given) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as silent:
             assert silent.recv(10) == b"", "no handshake came"
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as plain:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as plain:
             client = place.context().wrap_socket(plain, server_hostname="localhost")
             client.sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n" * 3000)
             client.sendall(b"POST /v2/models/none/infer HTTP/1.1\r\nHost: a\r\n")
@@ -133,7 +134,7 @@ def test_a_client_that_is_idle_does_not_hold_up_the_end(place: Place) -> None:
     """It keeps its connection for later, and so does not see that the server ends it."""
     with guarded.serving(place.folder, place.context(), **place.settings) as server:  # noqa: SIM117
         with place.context().wrap_socket(
-            socket.create_connection(("127.0.0.1", server.port), timeout=5),
+            socket.create_connection(("127.0.0.1", server.port), timeout=20),
             server_hostname="localhost",
         ) as client:
             client.sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -178,7 +179,7 @@ def live(server: guarded.Guarded, place: Place, client: tuple[Path, Path] | None
             response_deserializer=messages.named("ServerLiveResponse").FromString,
         )
         try:
-            return bool(call(None, timeout=5).live)
+            return bool(call(None, timeout=10).live)
         except grpc.RpcError:
             return False
 
@@ -199,10 +200,10 @@ def test_certificates_and_authorities_are_renewed_without_a_restart(place: Place
         place.clients.file.write_bytes(place.others.file.read_bytes())
         place.key.write_bytes(renewed[1].read_bytes())
         place.cert.write_bytes(renewed[0].read_bytes())
-        time.sleep(1.3)
+        shown = ("-CAfile", place.servers.file, "-cert", new[0], "-key", new[1])
+        served.until(lambda: "subject=CN = renewed" in openssl(server.port, *shown))
         for version in ("-tls1_2", "-tls1_3"):
-            told = openssl(server.port, "-CAfile", place.servers.file, "-cert", new[0],
-                           "-key", new[1], version)  # fmt: skip
+            told = openssl(server.port, *shown, version)
             assert "subject=CN = renewed" in told
             assert "HTTP/1.1 200 OK" in told
             told = openssl(server.port, "-CAfile", place.servers.file, "-cert", old[0],

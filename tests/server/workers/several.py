@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -137,6 +138,32 @@ class Server:
     def wait_ready(self, num_workers: int) -> float:
         """Until so many workers are ready."""
         return self.wait(lambda: self.ready()["workers"]["ready"] == num_workers)
+
+    def total(self, name: str) -> float:
+        """The sum of a metric's samples over all workers."""
+        _, text = self.text("/metrics")
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        return sum(float(line.split()[-1]) for line in lines)
+
+    def wait_in_flight(self, count: int) -> None:
+        """Until so many requests are."""
+        self.wait(lambda: self.total("castiron_requests_in_flight") == count)
+
+    def wait_closed(self) -> None:
+        """Until nobody can connect."""
+        self.wait(self._is_closed)
+
+    def _is_closed(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=20).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    def wait_replaced(self, gone: int, num_workers: int = 2) -> None:
+        """Until another worker is ready in the place of this one."""
+        self.wait(lambda: gone not in self.workers() and len(self.workers()) == num_workers)
+        self.wait_ready(num_workers)
 
     def stop(self) -> int:
         """SIGTERM, and the exit status."""

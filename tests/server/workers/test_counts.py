@@ -24,8 +24,7 @@ def test_replacements_and_changes_are_on_the_page_of_every_worker(tmp_path: Path
         for count in (1, 2):
             victim = server.workers()[0]
             several.end(victim, signal.SIGKILL)
-            server.wait(lambda victim=victim: victim not in server.workers())  # type: ignore[misc]
-            server.wait_ready(2)
+            server.wait_replaced(victim)
             server.wait(lambda count=count: f"{restarts}{count}" in server.text("/metrics")[1])  # type: ignore[misc]
         several.publish(built, models, "m", 2)
         assert server.admin("m", "load")[0] == 200

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("workers")
 _NUM_CALLS = 50
 _DRAIN_S = 30.0
 _WIDTH, _LAYERS = 1024, 100
+_ROWS = 8  # half of the calls keep two workers busy for seconds, however late we look
 
 
 def _build_slow(path: Path) -> Path:
@@ -47,7 +48,8 @@ def _build_slow(path: Path) -> Path:
 
 
 def _by_rest(server: several.Server, value: float) -> list[float]:
-    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [value] * 4}
+    shape = [_ROWS, 4]
+    tensor = {"name": "x", "datatype": "FP32", "shape": shape, "data": [value] * 4 * _ROWS}
     body = json.dumps({"inputs": [tensor]}).encode()
     code, told = server.ask("POST", "/v2/models/slow/infer", body)
     assert code == 200, told
@@ -59,17 +61,12 @@ def _by_grpc(server: several.Server, value: float) -> list[float]:
     options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
     with grpc.insecure_channel(server.grpc, options) as channel:
         infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
-        message = grpc_calls.message("slow", "FP32", [1, 4], fp32_contents=[value] * 4)
+        values = [value] * 4 * _ROWS
+        message = grpc_calls.message("slow", "FP32", [_ROWS, 4], fp32_contents=values)
         answer = infer(message, timeout=_DRAIN_S)
     raw = answer.raw_output_contents
     found = np.frombuffer(raw[0], np.float32) if raw else answer.outputs[0].contents.fp32_contents
     return [float(each) for each in found]
-
-
-def _accepted(server: several.Server) -> float:
-    _, text = server.text("/metrics")
-    name = "castiron_requests_accepted_total"
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
 
 def test_fifty_calls_in_flight_over_rest_and_grpc_are_answered_and_nothing_is_left(
@@ -80,7 +77,7 @@ def test_fifty_calls_in_flight_over_rest_and_grpc_are_answered_and_nothing_is_le
     several.publish(_build_slow(tmp_path / "slow.cast"), folder, "slow", 1)
     answers: dict[int, list[float]] = {}
     words = ("--grpc-port", "0", "--batch-rows", "1", "--drain-timeout-s", str(_DRAIN_S),
-             "--drain-delay-s", "0.5")  # fmt: skip
+             "--drain-delay-s", "3")  # fmt: skip
     with several.serving(tmp_path, folder, *words) as server:
         workers = server.workers()
 
@@ -91,7 +88,7 @@ def test_fifty_calls_in_flight_over_rest_and_grpc_are_answered_and_nothing_is_le
         threads = [threading.Thread(target=ask, args=(each,)) for each in range(_NUM_CALLS)]
         for thread in threads:
             thread.start()
-        server.wait(lambda: _accepted(server) == _NUM_CALLS)
+        server.wait(lambda: server.total("castiron_requests_accepted_total") == _NUM_CALLS)
         told = time.monotonic()
         num_before = len(answers)
         server.process.send_signal(signal.SIGTERM)
@@ -99,13 +96,13 @@ def test_fifty_calls_in_flight_over_rest_and_grpc_are_answered_and_nothing_is_le
         readiness: list[int] = []
         while not readiness or readiness[-1] == 200:
             readiness.append(server.ask("GET", "/v2/health/ready")[0])
-            assert time.monotonic() < told + 0.4
+            assert time.monotonic() < told + 2.9
         assert readiness[-1] == 503
-        assert server.process.wait(_DRAIN_S) == 0, server.log()
+        assert server.process.wait(2 * _DRAIN_S) == 0, server.log()
         took = time.monotonic() - told
         for thread in threads:
             thread.join()
-        assert answers == {each: [each + 1.0] * 4 for each in range(_NUM_CALLS)}
+        assert answers == {each: [each + 1.0] * 4 * _ROWS for each in range(_NUM_CALLS)}
         assert not [pid for pid in workers if Path(f"/proc/{pid}/cmdline").exists()]
         with pytest.raises(OSError, match="refused"):
             server.ask("GET", "/v2/health/ready")

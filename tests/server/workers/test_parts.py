@@ -19,7 +19,7 @@ def test_a_worker_is_ready_while_it_says_so() -> None:
     other = board.Board(lines.fd, 3)
     other.beat(1, board.READY)
     other.beat(2, board.STOPPING)
-    now = time.monotonic_ns()
+    now = lines.beat_ns(1)
     assert lines.num_ready(now) == 1
     assert lines.num_ready(now + board.FRESH_NS) == 0
     lines.clear(1)
@@ -34,7 +34,7 @@ def test_a_worker_may_be_silent_for_as_long_as_its_work_is_large() -> None:
         before = lines.beat_ns(0)
         patience.ask_for(patience.LARGE_BYTES)
         assert lines.beat_ns(0) == before
-        patience.ask_for(10 * patience.LARGE_BYTES)
+        patience.ask_for(100 * patience.LARGE_BYTES)
         assert lines.beat_ns(0) > time.monotonic_ns() + 1_000_000_000
         assert lines.num_ready(time.monotonic_ns()) == 1
         lines.beat(0, board.READY)
@@ -143,7 +143,7 @@ def test_a_version_that_ends_workers_rests_each_time_twice_as_long() -> None:
         rests.append((found.trips.get("m/7", 0) - time.monotonic_ns()) / 1e9)
         worker.crashes.clear()
     assert rests[0] < 0
-    assert [round(each) for each in rests[1:]] == [30, 60, 120]
+    assert rests[1:] == pytest.approx([30, 60, 120], abs=10)
 
 
 def _enter(slot: Any, step: int) -> None:

@@ -28,7 +28,7 @@ def test_a_worker_that_decodes_much_is_not_taken_for_stuck(tmp_path: Path) -> No
         several.tell(f"{len(body) >> 20} MB of JSON took {time.monotonic() - begun:.1f} s")
         assert server.workers() == before
         # What was granted is over with the next beat: a worker that hangs then is noticed as ever.
-        time.sleep(0.5)
+        time.sleep(2)
         several.end(before[0], signal.SIGSTOP)
         assert server.wait(lambda: before[0] not in server.workers()) < 5
         server.wait_ready(2)

@@ -43,8 +43,8 @@ def test_a_worker_that_dies_or_is_stopped_is_replaced_and_costs_only_what_it_hel
         before = server.workers()
         hit = time.monotonic()
         several.end(before[0], number)
-        server.wait(lambda: before[0] not in server.workers())
-        server.wait_ready(2)
+        noticed_s = server.wait(lambda: before[0] not in server.workers())
+        server.wait_replaced(before[0])
         took = time.monotonic() - hit
         time.sleep(0.5)
         load.stop()
@@ -52,8 +52,8 @@ def test_a_worker_that_dies_or_is_stopped_is_replaced_and_costs_only_what_it_hel
         several.tell(f"back after {took:.2f} s; {len(load.failures)} of {len(load.times)} failed")
         assert len(load.failures) <= 4  # one for each connection that the worker held
         last_s = max((at for at, _ in load.failures), default=hit)
-        assert last_s - hit < 2
-        assert took < 4  # under 2 on a machine that has the time
+        assert last_s - hit < noticed_s + 2
+        assert took < 15  # under 2 on a machine that has the time
 
 
 def test_after_a_term_signal_what_is_in_flight_is_answered(tmp_path: Path, folder: Path) -> None:
@@ -67,21 +67,21 @@ def test_after_a_term_signal_what_is_in_flight_is_answered(tmp_path: Path, folde
             connection.endheaders()
             connection.send(several.BODY[:20])
             asked.append(connection)
-        time.sleep(0.3)
+        server.wait_in_flight(50)
 
         def finish(connection: http.client.HTTPConnection) -> None:
             connection.send(several.BODY[20:])
             answered.append(connection.getresponse().status)
 
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        server.wait_closed()
         threads = [threading.Thread(target=finish, args=(each,)) for each in asked]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert answered == [200] * 50
-        assert server.process.wait(20) == 0, server.log()
+        assert server.process.wait(30) == 0, server.log()
         assert not [pid for pid in workers if Path(f"/proc/{pid}/cmdline").exists()]
         for connection in asked:
             connection.close()
@@ -93,9 +93,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, folder: Path) -> None:
         connection.putrequest("POST", "/v2/models/m/infer")
         connection.putheader("content-length", "100")
         connection.endheaders()
-        time.sleep(0.2)
+        server.wait_in_flight(1)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        server.wait_closed()  # two signals at once may be one
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(10) == 1
         connection.close()
@@ -106,7 +106,7 @@ def test_no_worker_outlives_a_supervisor_that_is_killed(tmp_path: Path, folder: 
         workers = server.workers()
         server.process.kill()
         server.process.wait(10)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 20
         while [pid for pid in workers if Path(f"/proc/{pid}/cmdline").exists()]:
             assert time.monotonic() < end
             time.sleep(0.05)
@@ -130,9 +130,9 @@ def test_a_change_asked_of_one_worker_reaches_all(tmp_path: Path, folder: Path, 
         assert code == 503, told
         assert server.ask("POST", "/v2/models/m/infer", several.BODY)[0] == 200
         # A worker that starts later goes on from what was changed.
-        several.end(server.workers()[0], signal.SIGKILL)
-        server.wait_ready(1)
-        server.wait_ready(2)
+        killed = server.workers()[0]
+        several.end(killed, signal.SIGKILL)
+        server.wait_replaced(killed)
         for _ in range(20):
             code, status = server.ask("GET", "/v1/status", port=server.admin_port)
             assert [e["version"] for e in status["models"] if e["answers"]] == ["1"], status
@@ -147,10 +147,12 @@ def test_a_kernel_that_faults_is_named_and_rests_while_others_answer(
         assert server.ask("POST", "/v2/models/bad/infer", several.BODY)[0] == 200
         load = several.Load(server, "m", 2, pause_s=0.005)
         for _ in range(2):
+            before = server.workers()
             with pytest.raises((OSError, http.client.HTTPException)):
                 server.ask("POST", "/v2/models/bad/infer", poison)
-            server.wait(lambda: server.ready()["workers"]["ready"] < 2)
-            server.wait_ready(2)
+            server.wait(lambda before=before: server.workers() != before)  # type: ignore[misc]
+            (gone,) = set(before) - set(server.workers())
+            server.wait_replaced(gone)
         code, told = server.ask("POST", "/v2/models/bad/infer", poison)
         assert code == 503
         assert "given a rest" in told["error"]
