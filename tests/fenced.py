@@ -32,8 +32,7 @@ class Memory:
     """`size_bytes` filled with a pattern, the fence on one side of them.
 
     On the other side lie guard bytes to be checked. Behind the last byte may be up to
-    `align` - 1 guard bytes before the fence, so that the first one is aligned. Parent and child
-    see the same memory.
+    `align` - 1 guard bytes before the fence, so that the first one is aligned.
     """
 
     def __init__(self, size_bytes: int, side: Side, align: int = 1) -> None:
@@ -41,7 +40,7 @@ class Memory:
         room = -(-max(size_bytes, 1) // page) * page + page  # at least one byte of guard
         self.size_bytes = size_bytes
         self.pattern = PATTERNS[side]
-        self._map = mmap.mmap(-1, room + page)
+        self._map = mmap.mmap(-1, room + page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         whole = np.frombuffer(self._map, np.uint8)
         fence = 0 if side == "before" else room
         if _PROTECT(whole.ctypes.data + fence, page, _NOBODY) != 0:
@@ -66,7 +65,7 @@ class Memory:
 def survives(work: Callable[[], T], what: str) -> T:
     """What the work returns, done in a child process; fails if that faults or raises.
 
-    The child sees all that is there now; what it changes stays there, but for `Memory`.
+    The child sees all that is there now; what it changes stays there, so the result says it.
     """
     reading, writing = os.pipe()
     with warnings.catch_warnings():
