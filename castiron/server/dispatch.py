@@ -145,9 +145,9 @@ class Dispatcher:
         """
         now = time.monotonic_ns()
         timeline = call.timeline = self.tracer.begin(now, call.parent, call.trace_state)
-        self.meters.accepted.value += 1
         place = _Place(self)
         outcome = status.FAILED
+        self.meters.accepted.value += 1
         try:
             version = self._choose(call, place, now)
             self._admit(call, version, now)
@@ -331,15 +331,17 @@ async def _until_empty(gone: served.Served) -> None:
 
 
 def _gauges(made: served.Served) -> dict[str, Any]:
+    """They outlive the version, and must not keep its code, weights and templates."""
+    own, opened, short = made.lane, made.breaker, made.quick
     return {
-        "lane_waiting": lambda: made.lane.num_waiting,
-        "lane_fill_ratio": lambda: made.lane.fill,
-        "lane_high_water": lambda: made.lane.high_water,
-        "lane_running": lambda: made.lane.num_running,
-        "lane_batch_limit_rows": lambda: made.lane.limit.rows,
-        "lane_shut_classes": lambda: made.lane.shedder.num_shut,
-        "breaker_open": lambda: _STATES[made.breaker.state(time.monotonic_ns())],
-        "inline_runs": lambda: made.quick.num_runs,
+        "lane_waiting": lambda: own.num_waiting,
+        "lane_fill_ratio": lambda: own.fill,
+        "lane_high_water": lambda: own.high_water,
+        "lane_running": lambda: own.num_running,
+        "lane_batch_limit_rows": lambda: own.limit.rows,
+        "lane_shut_classes": lambda: own.shedder.num_shut,
+        "breaker_open": lambda: _STATES[opened.state(time.monotonic_ns())],
+        "inline_runs": lambda: short.num_runs,
     }
 
 

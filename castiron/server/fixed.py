@@ -7,7 +7,7 @@ answer. For the event loop only, which ends one run before it begins the next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -70,23 +70,16 @@ class Fixed:
     def answer(
         self, asked: inference.Inference, interface: inference.Interface, version: versions.Version
     ) -> reply.Reply:
-        """The answer with the outputs of the last run. Raises as ``reply.described``."""
-        if self._answer is not None:
-            return self._answer.reply()
-        head, raw = reply.described(self.outputs, asked, interface, version)
-        text = reply.encoded(head)
-        made = reply.joined(text, raw, version.digest)
-        if raw:
-            self._answer = _RawAnswer([text, *raw], exchange.written(made.headers))
-            return made
-        for output in head["outputs"]:
-            output["data"] = []
-        pieces = reply.encoded(head).split(_EMPTY)
-        if len(pieces) == len(self.outputs) + 1:
-            known = [interface.outputs[name] for name in self.outputs]
-            outputs = list(zip(self.outputs.items(), known, strict=True))
-            self._answer = _JsonAnswer(pieces, outputs, version.digest)
-        return made
+        """The answer with a copy of what the last run gave. Raises as ``reply.described``."""
+        own = self._answer
+        if own is None:
+            head, raw = reply.described(self.outputs, asked, interface, version)
+            if raw:
+                own = _RawAnswer(reply.encoded(head), raw, version.digest)
+            else:
+                own = _JsonAnswer(head, self.outputs, interface, version.digest)
+            self._answer = own
+        return own.reply()
 
 
 class _RawAnswer:
@@ -94,9 +87,9 @@ class _RawAnswer:
 
     __slots__ = ("_lines", "_parts")
 
-    def __init__(self, parts: list[exchange.Bytes], lines: bytes) -> None:
-        self._parts = parts  # the outputs among them are memory that runs write
-        self._lines = lines
+    def __init__(self, text: bytes, raw: list[exchange.Bytes], digest: str) -> None:
+        self._parts = [text, *raw]  # the outputs among them are memory that runs write
+        self._lines = exchange.written(reply.joined(text, raw, digest).headers)
 
     def reply(self) -> reply.Reply:
         return reply.Reply([], [b"".join(self._parts)], self._lines)
@@ -109,14 +102,17 @@ class _JsonAnswer:
 
     def __init__(
         self,
-        pieces: list[bytes],
-        outputs: list[tuple[tuple[str, np.ndarray], dtypes.DType]],
+        head: dict[str, Any],
+        outputs: rows.Arrays,
+        interface: inference.Interface,
         digest: str,
     ) -> None:
-        self._first = pieces[0]
+        emptied = [{**each, "data": []} for each in head["outputs"]]
+        # A name may hold these words too, but not the quotes, which JSON escapes.
+        self._first, *pieces = reply.encoded({**head, "outputs": emptied}).split(_EMPTY)
         self._outputs = [
-            (f"outputs.{name}", array, dtype, piece)
-            for ((name, array), dtype), piece in zip(outputs, pieces[1:], strict=True)
+            (f"outputs.{name}", array, interface.outputs[name], piece)
+            for (name, array), piece in zip(outputs.items(), pieces, strict=True)
         ]
         self._digest = digest
 

@@ -53,8 +53,8 @@ class Inference:
     """What a request asks: inputs as arrays; for each wanted output, whether it goes raw.
 
     ``priority`` is 1 for the most important class, 0 for the model's default, or a class's name.
-    One that can come again has a ``template``. Of a binary one that came before there are only
-    ``raw``, its tensors' bytes, until somebody asks for arrays.
+    One like another that came before has a ``template``. If it is binary, there are only ``raw``,
+    its tensors' bytes, until somebody asks for arrays.
     """
 
     __slots__ = ("_inputs", "id", "priority", "raw", "template", "timeout_s", "wanted")
@@ -122,7 +122,10 @@ def _read_again(text: bytes, raw: memoryview, interface: Interface) -> Inference
 
 
 def _read_first(text: bytes, raw: memoryview, interface: Interface) -> Inference:
-    """Read a request, and keep what it says besides its values for the next one like it."""
+    """Read a request, and keep what it says besides its values for the next one like it.
+
+    Only that one has the template: to make a run for it costs as much as some runs.
+    """
     head = decoded(text)
     asked = of_object(head, raw, interface)
     places = template.of(head, asked.inputs, interface.inputs)
@@ -133,7 +136,6 @@ def _read_first(text: bytes, raw: memoryview, interface: Interface) -> Inference
         interface.templates.keep(text, len(raw), made)
     else:
         interface.skeletons.keep(text, head, made)
-    asked.template, asked.raw = made, raw
     return asked
 
 

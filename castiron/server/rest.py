@@ -74,6 +74,7 @@ class Rest:
                 await eager.in_task()
                 answer = await self._other(route, exchange)
         except status.ClientGone:
+            exchange.asked = None
             return
         except asyncio.CancelledError as cancelled:
             # The time for draining is over; the client is told before the loop ends.

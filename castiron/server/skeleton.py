@@ -24,30 +24,30 @@ _DATA = b'"data"'
 class Skeleton:
     """The text of one kind of request around its lists, and what it says."""
 
-    __slots__ = ("_pieces", "template")
+    __slots__ = ("_last", "_pieces", "template")
 
     def __init__(self, pieces: Sequence[bytes], made: template.Template) -> None:
-        self._pieces = pieces
+        *self._pieces, self._last = pieces
         self.template = made
 
     def lists(self, text: bytes) -> list[list[Any]] | None:
         """The lists of a request of these pieces, in order; None when it is another one."""
+        last = self._last
+        if not text.endswith(last):
+            return None  # before its lists are read: with an id at the end, say
         found: list[list[Any]] = []
         at = 0
-        for piece in self._pieces[:-1]:
+        for piece in self._pieces:
             if not text.startswith(piece, at):
                 return None
             at += len(piece)
             end = text.find(b"]", at) + 1
             try:
-                values = orjson.loads(text[at:end])
+                found.append(orjson.loads(text[at:end]))  # JSON that ends like this is a list
             except orjson.JSONDecodeError:
                 return None
-            if type(values) is not list:
-                return None
-            found.append(values)
             at = end
-        return found if text[at:] == self._pieces[-1] else None
+        return found if at + len(last) == len(text) else None
 
 
 class Skeletons:
@@ -71,15 +71,20 @@ class Skeletons:
         pieces = _pieces(text) if len(text) <= _MOST_BODY_BYTES else []
         if len(pieces) != len(made.places) + 1 or sum(map(len, pieces)) > _MOST_BYTES:
             return
-        if not _are_around_inputs(pieces, head):
+        if not _are_around_lists(pieces, head):
             return
         if len(self._kept) >= _MOST:
             self._kept.clear()
         self._kept[text[: text.find(_DATA)]] = Skeleton(pieces, made)
 
 
-def _are_around_inputs(pieces: list[bytes], head: dict[str, Any]) -> bool:
-    """Proof that the pieces are cut at the lists of the inputs and nowhere else."""
+def _are_around_lists(pieces: list[bytes], head: dict[str, Any]) -> bool:
+    """Proof that the pieces, one more than inputs, are cut at all of each input's list.
+
+    Without an escape, each input has the word data once as it stands; there are no more of them.
+    """
+    if any(b"\\" in piece for piece in pieces):
+        return False
     emptied = {**head, "inputs": [{**each, "data": []} for each in head["inputs"]]}
     try:
         return bool(orjson.loads(b"[]".join(pieces)) == emptied)

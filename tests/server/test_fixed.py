@@ -79,9 +79,11 @@ class Both:
         read = inference.parse(text, json_bytes, inference.Interface.of(self.instance.signature))
         outputs = self.instance.run(read.inputs)
         long = whole(reply.render(outputs, read, self.interface, VERSION))
-        asked = inference.parse(text, json_bytes, self.interface)
+        for _ in range(2):
+            asked = inference.parse(text, json_bytes, self.interface)
         known = asked.template
-        assert known is not None
+        if known is None:
+            return long, None
         if known.fixed is None:
             known.fixed = fixed.of(self.instance, self.interface, known, 1)
         own = known.fixed
@@ -106,7 +108,7 @@ def test_each_answer_is_the_one_of_the_long_way(
         one = np.arange(4 * num_rows, dtype=np.float32).reshape(num_rows, 4)
         arrays = {"x0": one, "x1": np.full_like(one, value)}
         long, short = both.answers(arrays, is_raw=is_raw, wants_raw=wants_raw)
-        assert short == long
+        assert short == (long if num_rows or not is_raw else None)  # no bytes: read each time
 
 
 @pytest.mark.parametrize("is_raw", [False, True])
@@ -133,6 +135,31 @@ def test_every_width_of_numbers(tmp_path: pathlib.Path, kind: str, *, is_raw: bo
         array = np.array([value, 3, 7], elements.numpy_dtype(own))
         long, short = both.answers({"x0": array, "x1": array}, is_raw=is_raw, wants_raw=is_raw)
         assert short == long
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_an_answer_that_is_still_to_be_sent_outlives_the_next_run(
+    tmp_path: pathlib.Path, *, is_raw: bool
+) -> None:
+    """Also one so large that its parts would be sent as they lie, and also the first."""
+    instance = built.loaded(built.one_op("Neg", ("n",)), tmp_path)
+    interface = inference.Interface.of(instance.signature)
+    sent, wanted = [], []
+    for value in range(4):
+        array = np.full(8192, value, np.float32)
+        text, json_bytes = body(instance, {"x0": array}, is_raw=is_raw, wants_raw=True)
+        asked = inference.parse(text, json_bytes, interface)
+        if asked.template is None:
+            continue
+        if asked.template.fixed is None:
+            asked.template.fixed = fixed.of(instance, interface, asked.template, 1)
+        own = asked.template.fixed
+        assert own is not None
+        made = own.run_raw(asked.raw) if asked.raw else own.run(asked.inputs)
+        sent.append(reply.render(made, asked, interface, VERSION))
+        wanted.append((-array).tobytes())
+    assert [b"".join(each.parts)[-len(wanted[0]) :] for each in sent] == wanted
+    assert len(sent) > 1
 
 
 def test_what_mixes_forms_or_is_large_or_has_bytes_to_check_goes_the_long_way(

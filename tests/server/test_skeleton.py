@@ -95,14 +95,37 @@ def test_one_that_came_before_is_not_read_whole_again(monkeypatch: pytest.Monkey
         text({"x": [1.0]}).replace(b'"data"', b'"d\\u0061ta"'),
         text({"x": [1.0]}).replace(b"[1.0]}", b"[[1.0]]}").replace(b'"shape": [1]', b'"shape": [1,1]'),
         text({"x": [1.0]}, parameters={"note": "x" * 5000}),
+        text({"x": [1.0] * 20000}),
     ],
 )  # fmt: skip
 def test_what_cannot_be_taken_apart_is_read_whole_each_time(body: bytes) -> None:
+    """And none of them gets a run of its own, which would be made anew each time."""
     kept = interface("s" if b'"s"' in body else "x")
     wanted = outcome(body, interface(*kept.inputs))
     for _ in range(3):
         assert outcome(body, kept) == wanted
+        assert inference.parse(body, None, kept).template is None
     assert len(kept.skeletons) == 0
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ('"data":[9, 9],"data":[%d, 2]', r'"d\u0061ta":[]'),
+        ('"data":[%d, 2]', r'"note":{"data":[%d]},"d\u0061ta":[]'),
+    ],
+)
+def test_words_that_stand_twice_or_with_escapes_never_move_values(first: str, second: str) -> None:
+    """As many lists as inputs follow the word, but one of them is another's or nobody's."""
+    kept = interface("x", "n")
+    pattern = ('{"inputs":[{"name":"x","datatype":"FP32","shape":[2],' + first + '},'
+               '{"name":"n","datatype":"INT64","shape":[0],' + second + "}]}")  # fmt: skip
+    empty = pattern.replace("[%d]", "[]")
+    for sent in (empty % 1, empty % 3, pattern.replace("%d", "5")):
+        body = sent.encode()
+        read = outcome(body, interface("x", "n"))
+        assert not isinstance(read, str)
+        assert outcome(body, kept) == read
 
 
 def test_nested_lists_and_special_words_of_a_known_text_are_read_whole() -> None:

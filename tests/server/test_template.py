@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,8 +47,11 @@ def test_a_head_read_again_gives_the_same_request_and_the_same_answer(
         more = {"id": f"{index}"} if has_id else {}
         body, json_bytes = message(values, **more)
         fresh = one_input()
+        inference.parse(body, json_bytes, kept)
         known = inference.parse(body, json_bytes, kept)
+        assert (known.template is None) == (has_id or not values.size)
         read = inference.parse(body, json_bytes, fresh)
+        assert read.template is None
         np.testing.assert_array_equal(known.inputs["x"], values)
         assert (known.id, known.wanted, known.timeout_s, known.priority) == (
             read.id, read.wanted, read.timeout_s, read.priority,
@@ -62,6 +66,7 @@ def test_a_head_read_again_gives_the_same_request_and_the_same_answer(
 def test_another_number_of_bytes_behind_a_known_head_is_refused() -> None:
     kept = one_input()
     body, json_bytes = message(np.ones((2, 2), np.float32))
+    inference.parse(body, json_bytes, kept)
     assert inference.parse(body, json_bytes, kept).template is not None
     for wrong in (body[:-4], body + b"\0\0\0\0"):
         with pytest.raises(errors.InputError, match="bytes"):
@@ -92,6 +97,7 @@ def test_heads_with_an_id_or_strings_or_values_in_their_json_are_read_each_time(
 def test_string_outputs_are_never_answered_from_what_is_kept() -> None:
     kept = inference.Interface({"x": dtypes.FLOAT32}, {"t": dtypes.STRING})
     body, json_bytes = message(np.ones((1, 1), np.float32))
+    inference.parse(body, json_bytes, kept)
     for text in ("a", "longer"):
         asked = inference.parse(body, json_bytes, kept)
         assert asked.template is not None
@@ -101,6 +107,19 @@ def test_string_outputs_are_never_answered_from_what_is_kept() -> None:
 
 
 _LENGTH = b"inference-header-content-length"
+
+
+def test_what_is_kept_holds_no_body() -> None:
+    kept = one_input()
+    body, json_bytes = message(np.ones((5000, 4), np.float32))
+    for _ in range(2):
+        memory = np.frombuffer(body, np.uint8).copy()  # as a large body has one of its own
+        held = weakref.ref(memory)
+        asked = inference.parse(memory.data, json_bytes, kept)
+        reply.render({"y": np.ones((1, 1), np.float32)}, asked, kept, VERSION)
+        del asked, memory
+        assert held() is None
+    assert len(kept.templates) == 1
 
 
 def test_only_so_many_are_kept() -> None:

@@ -161,7 +161,9 @@ class Connection(asyncio.BufferedProtocol):
     def _remember(self, data: bytes) -> None:
         """Keep the head of a request that came whole and alone, for the next one like it."""
         latest = self._latest
-        if latest is not None and latest is self._current and latest.is_complete:
+        if latest is None or latest is not self._current or latest.is_begun:
+            return  # none came with these bytes, or it waits behind another one
+        if latest.is_complete and latest.keeps_alive:
             end = data.find(_HEAD_END) + len(_HEAD_END)
             self._port.heads.keep(data[:end], len(data) - end, latest.head)
 

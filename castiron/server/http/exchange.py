@@ -69,8 +69,8 @@ class Exchange:
     """A request, from its head to the end of its answer."""
 
     __slots__ = (
-        "_awaits_continue", "_connection", "_held", "_held_bytes", "_waiter", "_whole", "asked",
-        "head", "is_answered", "is_begun", "is_complete", "is_gone", "keeps_alive", "on_gone",
+        "_awaits_continue", "_connection", "_held", "_held_bytes", "_waiter", "asked", "head",
+        "is_answered", "is_begun", "is_complete", "is_gone", "keeps_alive", "on_gone",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, head: known.Head) -> None:
@@ -78,9 +78,8 @@ class Exchange:
         self.head = head
         self.keeps_alive = head.keeps_alive
         self._awaits_continue = head.awaits_continue
-        self._held: list[bytes] = []
+        self._held: list[Bytes] = []
         self._held_bytes = 0
-        self._whole: Bytes | None = None
         self._waiter: asyncio.Future[None] | None = None
         # begun: the application has it; complete: all of the body is here; answered: the answer
         # has begun; gone: there is nobody to answer.
@@ -137,17 +136,19 @@ class Exchange:
 
     def complete(self, whole: Bytes | None = None) -> None:
         """All of the body has come; ``whole`` is it, if it did not come in parts."""
-        self._whole = whole
+        if whole is not None:
+            self._held = [whole]
         self.is_complete = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def leave(self) -> None:
         """The client has gone."""
         if self.is_gone:
             return
         self.is_gone = True
+        self.is_complete = False  # what is here of its body is dropped: ``part`` tells why
         self._held.clear()
-        self._whole = None
         self._wake()
         if self.on_gone is not None:
             self.on_gone()
@@ -158,9 +159,6 @@ class Exchange:
 
     def take(self) -> Bytes:
         """What has come of the body since the last time."""
-        if self._whole is not None:
-            whole, self._whole = self._whole, None
-            return whole
         held = self._held
         self._held_bytes = 0
         if len(held) == 1:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from castiron.server import meters, settings
+from castiron.server import meters, settings, status
 from castiron.server.http import exchange, listener, port
 from tests.server.http.wires import bodies, connected, echo, feed, opened, post, run, settle
 
@@ -112,6 +112,29 @@ def test_a_client_that_leaves_is_told_of_to_who_reads_and_who_answers() -> None:
         assert told[0] == "gone"
         assert not transport.written
 
+    run(main)
+
+
+def test_who_reads_only_after_the_client_left_is_told_so_and_finds_no_empty_body() -> None:
+    """Who may ask was looked up meanwhile, say; an empty body would be the client's fault."""
+    told: list[str] = []
+
+    async def reads_later(asked: exchange.Exchange) -> None:
+        await has_left.wait()
+        try:
+            told.append("read" if asked.is_complete else str(await asked.part()))
+        except status.ClientGone:
+            told.append("gone")
+
+    async def main() -> None:
+        one, _ = opened(reads_later)
+        feed(one, post(b"abc"))
+        one.connection_lost(None)
+        has_left.set()
+        await settle()
+        assert told == ["gone"]
+
+    has_left = asyncio.Event()
     run(main)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -114,6 +115,7 @@ def test_the_same_head_is_read_once_for_all_connections_of_a_port() -> None:
         b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx",
+        b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
     ],
 )
 def test_what_leaves_something_to_decide_is_read_each_time(sent: bytes) -> None:
@@ -122,6 +124,49 @@ def test_what_leaves_something_to_decide_is_read_each_time(sent: bytes) -> None:
         feed(one, sent)
         await asyncio.sleep(0)
         assert len(heads_of(one)) == 0
+
+    run(main)
+
+
+def test_empty_lines_while_an_answer_is_written_are_no_head_of_its_request() -> None:
+    """Its body came after the answer began, so the connection waits for the next head already."""
+
+    async def stream(asked: exchange.Exchange) -> None:
+        async def parts() -> AsyncGenerator[bytes, None]:
+            yield b"x"
+            await release.wait()
+
+        await asked.stream(200, [], parts())
+
+    async def main() -> None:
+        one, transport = opened(stream)
+        feed(one, post(b"ab")[:-1])
+        await settle()
+        feed(one, b"b")
+        feed(one, b"\r\n" * 3)  # as if the first two were a head, and the last its body
+        release.set()
+        await settle()
+        assert transport.written.endswith(b"0\r\n\r\n")
+        assert len(heads_of(one)) == 0
+
+    release = asyncio.Event()
+    run(main)
+
+
+def test_the_body_of_a_refused_request_is_not_kept_until_the_next_one() -> None:
+    seen: list[exchange.Exchange] = []
+
+    async def refuse(asked: exchange.Exchange) -> None:
+        seen.append(asked)
+        asked.answer(404, [(b"content-length", b"0")], b"")
+
+    async def main() -> None:
+        one, transport = opened(refuse)
+        for _ in range(3):
+            feed(one, post(b"abc"))
+        assert transport.written.count(b"HTTP/1.1 404") == 3
+        assert len({id(each.head) for each in seen}) == 1
+        assert [each.take() for each in seen] == [b""] * 3
 
     run(main)
 

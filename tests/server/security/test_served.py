@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from prometheus_client import parser
 from tritonclient.utils import InferenceServerException
 
 from castiron.server.grpc import messages
+from castiron.server.security import settings as security_settings
 from tests.server import live
 from tests.server.security import guarded, issuer, test_tokens
 
@@ -308,6 +311,34 @@ def test_keys_rotate_under_load_without_one_wrong_answer(tmp_path: Path) -> None
             thread.join()
     assert wrong == []
     assert sum(num_asked) > 200
+
+
+def test_the_same_bytes_are_refused_once_their_token_has_expired(server: guarded.Guarded) -> None:
+    """And bytes that differ in the token alone are of somebody else."""
+    ending = time.time() + 3 - security_settings.Settings().leeway_s
+    content = json.dumps(INPUTS).encode()
+
+    def codes(token: str) -> set[bytes]:
+        head = f"POST /v2/models/mine/infer HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}"
+        sent = f"{head}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+        found = set()
+        for _ in range(3):
+            connection.sendall(sent)
+            found.add(answers.readline().split()[1])
+            lines = list(iter(answers.readline, b"\r\n"))
+            (length,) = [line.split()[1] for line in lines if line.startswith(b"content-length")]
+            answers.read(int(length))
+        return found
+
+    with (
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        own = issuer.token(exp=int(ending))
+        assert codes(own) == codes(ALL) == {b"200"}
+        assert codes(issuer.token(castiron=issuer.rule(("yours",)))) == {b"404"}
+        live.until(lambda: codes(own) == {b"401"})
+        assert codes(ALL) == {b"200"}
 
 
 def test_rate_limits_count_by_the_token_whatever_a_client_calls_itself(tmp_path: Path) -> None:
