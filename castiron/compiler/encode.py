@@ -221,9 +221,9 @@ def _known_symbols(graph: Graph, reads: Sequence[str]) -> set[str]:
 
 def _relevant_checks(graph: Graph, symbols: set[str]) -> tuple[Check, ...]:
     """The graph's checks that these symbols decide, without those that always hold."""
-    kept = {}
+    kept: dict[tuple[Extent, Extent], Check] = {}
     for check in graph.checks:
         needed = dims.symbols_of(check.left) | dims.symbols_of(check.right)
         if check.left != check.right and needed <= symbols:
-            kept[check.left, check.right] = check
+            kept.setdefault((check.left, check.right), check)  # the first reason is the source's
     return tuple(kept.values())

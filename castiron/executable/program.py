@@ -233,6 +233,16 @@ def _read(data: memoryview, at: int) -> tuple:  # type: ignore[type-arg]
     return tuple(items), at
 
 
+def is_known(dims: Sequence[int], row: int, symbols: Sequence[int | None]) -> bool:
+    """Whether every symbol that the row's value depends on has a value itself."""
+    operation, a, b = dims[3 * row : 3 * row + 3]
+    if operation == CONST:
+        return True
+    if operation == SYMBOL:
+        return symbols[a] is not None
+    return is_known(dims, a, symbols) and is_known(dims, b, symbols)
+
+
 def evaluate(dims: Sequence[int], symbols: Sequence[int]) -> list[int]:
     """Every row of a dims table under these symbol values, in order."""
     values: list[int] = []

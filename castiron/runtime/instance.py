@@ -291,6 +291,10 @@ class Instance:
                 fits = fits and symbols[value] == extent
             elif operation == program.CONST:
                 fits = fits and value == extent
+            elif program.is_known(dims, row, symbols):
+                # Of an interpreted step, whose result native ones will read as it was foreseen.
+                values = program.evaluate(dims, [symbol or 0 for symbol in symbols])
+                fits = fits and values[row] == extent
         if not fits:
             raise self._wrong_shape(slot, shape, symbols, spec)
 

@@ -1,8 +1,9 @@
 """Runs what a lowering gives, without the rest of the pipeline.
 
-`run_node` lowers one node for a target, compiles the kernels, gives every operand memory of its
-own between guard bytes, calls the units in random cuts and returns the outputs. Also counts time
-for the benchmarks. Kernels of a target that this machine lacks are not run.
+`run_lowered` compiles the kernels of one lowered node, gives every operand fenced memory of its
+own, calls the units in random cuts and returns the outputs. It does so twice, with the fences on
+either side and different bytes where nothing was written yet: the outputs must be the same.
+Kernels of a target that this machine lacks are not run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import ctypes
 import functools
 import itertools
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,10 +24,13 @@ from castiron.graph import graph as graphs
 from castiron.graph.graph import Graph, Node, TensorType
 from castiron.tensor import dim
 from castiron.tensor import dtype as dtypes
+from tests import fenced
 
-GUARD = 256
-Call = Callable[[int, int, int, int], None]
-_PATTERN = 0xA5
+KernelCall = tuple[
+    Callable[[int, int, int, int], None], ctypes.Array[ctypes.c_int64], fenced.Memory, int
+]
+_ALIGN_BYTES = 64  # of scratch and packed weights, as plans give it
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _ENGINES: list[object] = []
 
 
@@ -44,27 +47,6 @@ def address(text: str, target: targets.Target, symbol: str) -> int:
     return int(engine.get_function_address(symbol))
 
 
-class Memory:
-    """Bytes between two guards, 64-byte aligned plus `shift`."""
-
-    def __init__(self, size_bytes: int, shift: int = 0) -> None:
-        self.size_bytes = size_bytes
-        self._whole = np.full(size_bytes + 2 * GUARD + 128, _PATTERN, np.uint8)
-        start = self._whole.ctypes.data + GUARD
-        self._first = GUARD + (-start) % 64 + shift
-        self.address = self._whole.ctypes.data + self._first
-
-    def view(self, dtype: str = "uint8") -> np.ndarray:
-        """The bytes between the guards."""
-        return self._whole[self._first : self._first + self.size_bytes].view(dtype)
-
-    def check(self, name: str) -> None:
-        """Fail if somebody wrote outside."""
-        before = self._whole[: self._first]
-        after = self._whole[self._first + self.size_bytes :]
-        assert (before == _PATTERN).all() and (after == _PATTERN).all(), f"{name}: wrote outside"
-
-
 @dataclass
 class Runner:
     """A lowered node with memory: fill `values`, call `run`."""
@@ -73,9 +55,9 @@ class Runner:
     graph: Graph
     target: targets.Target
     symbols: Mapping[str, int] = field(default_factory=dict)
-    shift: int = 8  # bytes that values lie off their alignment; plans give 0
-    memory: dict[str, Memory] = field(default_factory=dict)
-    packed: dict[int, Memory] = field(default_factory=dict)
+    side: fenced.Side = "behind"
+    memory: dict[str, fenced.Memory] = field(default_factory=dict)
+    packed: dict[int, fenced.Memory] = field(default_factory=dict)
 
     def size_of(self, value: str) -> int:
         """Bytes of a value of the graph, or of a buffer of the lowering."""
@@ -85,13 +67,13 @@ class Runner:
         count = dim.evaluate(dim.product(self.graph.shape(value)), self.symbols)
         return count * self.graph.dtype(value).size_bytes
 
-    def place(self, value: str) -> Memory:
+    def place(self, value: str) -> fenced.Memory:
         """The memory of a value, made when first asked for."""
         for alias in self.lowered.aliases:
             if alias.value == value:
                 return self.place(alias.of)
         if value not in self.memory:
-            self.memory[value] = Memory(self.size_of(value), self.shift)
+            self.memory[value] = fenced.Memory(self.size_of(value), self.side)
         return self.memory[value]
 
     def give(self, value: str, array: np.ndarray) -> None:
@@ -105,7 +87,7 @@ class Runner:
         name = self.graph.dtype(value).name
         return self.place(value).view(name).reshape(shape).copy()
 
-    def arguments(self, one: step.Step) -> tuple[ctypes.Array[ctypes.c_int64], Memory]:
+    def arguments(self, one: step.Step) -> tuple[ctypes.Array[ctypes.c_int64], fenced.Memory]:
         """The argument block and scratch of one step."""
         words = []
         for operand in one.operands:
@@ -116,36 +98,32 @@ class Runner:
                 words.append(self.place(operand.value).address + start)
         words += [dim.evaluate(param, self.symbols) for param in one.params]
         assert len(words) <= 96
-        scratch = Memory(dim.evaluate(one.scratch_bytes, self.symbols))
+        size_bytes = dim.evaluate(one.scratch_bytes, self.symbols)
+        scratch = fenced.Memory(size_bytes, self.side, align=_ALIGN_BYTES)
         return (ctypes.c_int64 * max(len(words), 1))(*words), scratch
 
     def _packed_address(self, operand: step.Packed) -> int:
         if id(operand) not in self.packed:
             raw = np.ascontiguousarray(operand.array).reshape(-1).view("uint8")
-            memory = Memory(raw.size)
+            memory = fenced.Memory(raw.size, self.side, align=_ALIGN_BYTES)
             memory.view()[:] = raw
             self.packed[id(operand)] = memory
         return self.packed[id(operand)].address
 
-    def calls(self) -> list[tuple[Call, ctypes.Array[ctypes.c_int64], Memory, int]]:
+    def calls(self) -> list[KernelCall]:
         """(function, argument block, scratch, units) of every step."""
-        found: list[tuple[Call, ctypes.Array[ctypes.c_int64], Memory, int]] = []
-        prototype = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-        )
+        found: list[KernelCall] = []
         for one in self.lowered.steps:
             place = address(one.kernel.text, self.target, one.kernel.symbol)
             words, scratch = self.arguments(one)
             units = dim.evaluate(one.units, self.symbols)
-            found.append((prototype(place), words, scratch, units))
+            found.append((_KERNEL(place), words, scratch, units))
         return found
 
-    def run(self, seed: int = 0) -> None:
+    def run(self, calls: Sequence[KernelCall], seed: int = 0) -> None:
         """Every step once, its units cut at random and run in a random order."""
         rng = random.Random(seed)
-        for one, (function, words, scratch, units) in zip(
-            self.lowered.steps, self.calls(), strict=True
-        ):
+        for one, (function, words, scratch, units) in zip(self.lowered.steps, calls, strict=True):
             if one.grain == 0:
                 function(ctypes.addressof(words), 0, units, scratch.address)
                 continue
@@ -157,17 +135,6 @@ class Runner:
             scratch.check("scratch")
         for name, memory in self.memory.items():
             memory.check(name)
-
-    def seconds(self, times: int = 20) -> float:
-        """The least process CPU time of one run of all steps, each in one call."""
-        calls = self.calls()
-        best = float("inf")
-        for _ in range(times):
-            start = time.process_time_ns()
-            for function, words, scratch, units in calls:
-                function(ctypes.addressof(words), 0, units, scratch.address)
-            best = min(best, (time.process_time_ns() - start) * 1e-9)
-        return best
 
 
 def can_run(target: targets.Target) -> bool:
@@ -202,9 +169,21 @@ def run_lowered(
     symbols: Mapping[str, int] | None = None,
 ) -> list[np.ndarray]:
     """The node's outputs for these inputs; constants that are read unpacked are given too."""
-    runner = Runner(lowered, graph, target, symbols or {})
-    for name, array in {**graph.constants, **feeds}.items():
-        runner.give(name, array)
-    for seed in range(2):
-        runner.run(seed)
-    return [runner.take(value) for value in graph.outputs]
+    sides = [Runner(lowered, graph, target, symbols or {}, side) for side in fenced.SIDES]
+    for runner in sides:
+        for name, array in {**graph.constants, **feeds}.items():
+            runner.give(name, array)
+    # Compiled here, where kernels are kept for the next run.
+    calls = [runner.calls() for runner in sides]
+
+    def run_all() -> list[list[np.ndarray]]:
+        for runner, each in zip(sides, calls, strict=True):
+            for seed in range(2):
+                runner.run(each, seed)
+        return [[runner.take(value) for value in graph.outputs] for runner in sides]
+
+    what = ", ".join(f"{node.op} {dict(node.attrs)}" for node in graph.nodes)
+    first, second = fenced.survives(run_all, f"{what} on {target.name}")
+    for value, one, other in zip(graph.outputs, first, second, strict=True):
+        assert one.tobytes() == other.tobytes(), f"{what}: {value} shows what was there before"
+    return first

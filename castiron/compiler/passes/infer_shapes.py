@@ -85,6 +85,8 @@ class _Walk:
                 kind = self.given.get(name, rule.UNKNOWN)
             elif index < len(found):
                 kind = found[index]
+            for extent in kind.shape or ():
+                at.at_least(extent, 0, "no extent may be negative")
             self.types[name] = self.known.type(kind)
 
 

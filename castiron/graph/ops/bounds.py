@@ -1,7 +1,8 @@
 """What can be proved about dims: lower bounds, and min, max and division that use them.
 
 Every symbol is taken to be at least 1. A symbol bound to 0 at run time keeps exact values where
-nothing had to be proved; the arithmetic of sizes such as ``(h - 1) // 2`` is the one exception.
+nothing had to be proved; where something was, a rule must keep an op inside its operands by checks
+that ``holds_at_least`` finds unnecessary only if they hold for 0 too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ def lower(value: Extent) -> float:
     return _range(value)[0]
 
 
+def holds_at_least(value: Extent, low: int) -> bool:
+    """Whether the dim is ``low`` or more for every binding, of symbols to 0 as well."""
+    return _range(value, 0.0)[0] >= low
+
+
 def is_nonnegative(value: Extent) -> bool:
     """Whether the dim is provably at least 0."""
     return lower(value) >= 0
@@ -35,14 +41,15 @@ def sub(left: Extent, right: Extent) -> Extent:
     return dims.add(left, dims.mul(right, -1))
 
 
-def _range(value: Extent) -> _Range:
+def _range(value: Extent, least: float = 1.0) -> _Range:
+    """Between which numbers the dim lies when no symbol is below ``least``."""
     if not isinstance(value, dims.Dim):
         return float(value), float(value)
     low = high = 0.0
     for atoms, coefficient in value.terms:
         term: _Range = (1.0, 1.0)
         for atom in atoms:
-            term = _product(term, _atom_range(atom))
+            term = _product(term, _atom_range(atom, least))
         scaled = _product(term, (float(coefficient), float(coefficient)))
         low, high = low + scaled[0], high + scaled[1]
     return low, high
@@ -57,10 +64,10 @@ def _times(left: float, right: float) -> float:
     return 0.0 if left == 0 or right == 0 else left * right
 
 
-def _atom_range(atom: tuple[Any, ...]) -> _Range:
+def _atom_range(atom: tuple[Any, ...], least: float) -> _Range:
     if atom[0] == "sym":
-        return 1.0, math.inf
-    (low, high), (low2, high2) = _range(atom[1]), _range(atom[2])
+        return least, math.inf
+    (low, high), (low2, high2) = _range(atom[1], least), _range(atom[2], least)
     if atom[0] == "min":
         return min(low, low2), min(high, high2)
     if atom[0] == "max":

@@ -14,6 +14,8 @@ from castiron.graph.ops.rule import Site, Types
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 
+_BIAS = {"Conv": 2, "QLinearConv": 8, "DeformConv": 3}  # the position of this input
+
 
 def conv(at: Site) -> Types:
     """(n, out, spatial'...) with the dtype of the data."""
@@ -53,9 +55,27 @@ def _conv_shape(at: Site, data: int, weights: int) -> Shape | None:
         at.fail(f"weights: expected rank {len(x)}, found {len(w)}", weights)
     group = int(at.attr("group", 1))
     at.check(x[1], dims.mul(w[1], group), "channels must be those of the weights times group")
+    _fit_filters(at, w[0], group)
     windows = window.windows_of(at, x[2:], kernel_of(at, w))
     pairs = zip(windows, x[2:], strict=True)
     return (x[0], w[0], *(window.extent_of(at, item, extent) for item, extent in pairs))
+
+
+def _fit_filters(at: Site, filters: Extent, group: int) -> None:
+    whole = dims.mul(dims.floordiv(filters, group), group)
+    at.check(whole, filters, "each group needs its share of the filters")
+    bias = _BIAS.get(at.node.op)
+    if bias is not None:
+        _fit_bias(at, bias, filters)
+
+
+def _fit_bias(at: Site, index: int, filters: Extent) -> None:
+    bias = at.shape(index)
+    if bias is None:
+        return
+    if len(bias) != 1:
+        at.fail(f"bias: expected rank 1, found {len(bias)}", index)
+    at.check(bias[0], filters, "one bias is needed for each filter")
 
 
 def conv_transpose(at: Site) -> Types:
@@ -65,7 +85,11 @@ def conv_transpose(at: Site) -> Types:
         return (TensorType(at.dtype(0), None),)
     at.check(x[1], w[0], "channels must be those of the weights")
     extents, _ = transposed_extents(at, x, w)
-    channels = dims.mul(w[1], int(at.attr("group", 1)))
+    group = int(at.attr("group", 1))
+    channels = dims.mul(w[1], group)
+    whole = dims.mul(dims.floordiv(w[0], group), group)
+    at.check(whole, w[0], "each group needs its share of the channels")
+    _fit_bias(at, 2, channels)
     return (TensorType(at.dtype(0), (x[0], channels, *extents)),)
 
 

@@ -6,8 +6,8 @@ Canonical OneHot: inputs (indices, values), attrs ``axis`` (counted in the outpu
 
 from __future__ import annotations
 
-from castiron.graph.graph import Extent, TensorType
-from castiron.graph.ops import contents
+from castiron.graph.graph import Extent, Shape, TensorType
+from castiron.graph.ops import bounds, contents
 from castiron.graph.ops.rule import Site, Types, whole
 from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
@@ -47,7 +47,23 @@ def _gathered(at: Site, axis: int) -> tuple[Extent, ...] | None:
 
 def gather_elements(at: Site) -> Types:
     """One element for each index."""
+    _fit_indices(at)
     return (TensorType(at.dtype(0), at.shape(1)),)
+
+
+def _fit_indices(at: Site) -> None:
+    """Along all axes but the indexed one, an index's position is that of the data."""
+    data, indices = at.shape(0), at.shape(1)
+    if data is None or indices is None:
+        return
+    if len(data) != len(indices):
+        at.fail(f"expected indices of rank {len(data)}, found {len(indices)}", 1)
+    if not data:
+        at.fail("expected data of rank 1 or more", 0)
+    indexed = at.axis(int(at.attr("axis", 0)), len(data))
+    for axis, (extent, count) in enumerate(zip(data, indices, strict=True)):
+        if axis != indexed:
+            at.at_least(bounds.sub(extent, count), 0, f"axis {axis} has more indices than data")
 
 
 def gather_nd(at: Site) -> Types:
@@ -58,12 +74,41 @@ def gather_nd(at: Site) -> Types:
     batch, depth = int(at.attr("batch_dims", 0)), indices[-1]
     if batch + depth > len(data):
         at.fail(f"index tuples of {depth} do not fit data of rank {len(data)}", 1)
+    if batch >= len(indices):
+        at.fail(f"expected indices of rank {batch + 1} or more, found {len(indices)}", 1)
+    for axis in range(batch):
+        at.check(indices[axis], data[axis], "data and indices must agree on the batch axes")
     return (TensorType(at.dtype(0), (*indices[:-1], *data[batch + depth :])),)
 
 
 def scatter(at: Site) -> Types:
     """ScatterElements, ScatterND, TensorScatter: the type of the data."""
+    if at.node.op == "ScatterElements":
+        _fit_indices(at)
+        _fit_updates(at, at.shape(1))
+    elif at.node.op == "ScatterND":
+        _fit_updates(at, _rows_at_tuples(at))
     return (TensorType(at.dtype(0), at.shape(0), _scattered(at)),)
+
+
+def _rows_at_tuples(at: Site) -> Shape | None:
+    """The shape of all the slices that ScatterND's index tuples name."""
+    data, indices = at.shape(0), at.rank_at_least(1, 1)
+    if data is None or indices is None or isinstance(indices[-1], dims.Dim):
+        return None
+    if indices[-1] > len(data):
+        at.fail(f"index tuples of {indices[-1]} do not fit data of rank {len(data)}", 1)
+    return (*indices[:-1], *data[indices[-1] :])
+
+
+def _fit_updates(at: Site, expected: Shape | None) -> None:
+    updates = at.shape(2)
+    if updates is None or expected is None:
+        return
+    if len(updates) != len(expected):
+        at.fail(f"expected updates of rank {len(expected)}, found {len(updates)}", 2)
+    for extent, count in zip(updates, expected, strict=True):
+        at.check(extent, count, "one update is needed for each index")
 
 
 def _scattered(at: Site) -> tuple[Extent, ...] | None:

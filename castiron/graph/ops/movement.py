@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from castiron.graph.graph import Extent, Shape, TensorType
-from castiron.graph.ops import bounds, contents, rule
+from castiron.graph.ops import contents, rule
 from castiron.graph.ops.rule import Site, Types
 from castiron.graph.ops.shape import unknown_of_length
 from castiron.tensor import dim as dims
@@ -177,7 +177,11 @@ def _expanded(at: Site, extent: Extent, asked: Extent) -> Extent:
         at.check(extent, asked, "an axis expands only from 1")
     if not isinstance(extent, dims.Dim):
         return extent
-    return asked if not isinstance(asked, dims.Dim) else bounds.maximum(extent, asked)
+    if isinstance(asked, dims.Dim):
+        return rule.wider_extent(at, extent, asked)
+    other = dims.mul(dims.add(extent, -1), dims.add(extent, -asked))
+    at.check(other, 0, "an axis expands only from 1")
+    return asked
 
 
 def tile(at: Site) -> Types:
@@ -210,6 +214,7 @@ def depth_to_space(at: Site) -> Types:
     if x is None:
         return (TensorType(at.dtype(0), None),)
     channels = dims.floordiv(x[1], block * block)
+    at.check(dims.mul(channels, block * block), x[1], "channels must be whole blocks")
     shape = (x[0], channels, dims.mul(x[2], block), dims.mul(x[3], block))
     return (TensorType(at.dtype(0), shape),)
 
@@ -220,5 +225,7 @@ def space_to_depth(at: Site) -> Types:
     if x is None:
         return (TensorType(at.dtype(0), None),)
     channels = dims.mul(x[1], block * block)
-    shape = (x[0], channels, dims.floordiv(x[2], block), dims.floordiv(x[3], block))
-    return (TensorType(at.dtype(0), shape),)
+    rows, columns = dims.floordiv(x[2], block), dims.floordiv(x[3], block)
+    for count, extent in ((rows, x[2]), (columns, x[3])):
+        at.check(dims.mul(count, block), extent, "rows and columns must be whole blocks")
+    return (TensorType(at.dtype(0), (x[0], channels, rows, columns)),)

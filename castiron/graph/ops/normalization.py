@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from castiron.graph.graph import TensorType
 from castiron.graph.ops.rule import Site, Types
+from castiron.tensor import dim as dims
 from castiron.tensor import dtype as dtypes
 
 
@@ -34,6 +35,15 @@ def batch_normalization(at: Site) -> Types:
     kinds = (TensorType(at.dtype(0), shape),)
     statistics = tuple(TensorType(at.dtype(index), at.shape(index)) for index in (3, 4))
     return (*kinds, *statistics)[: len(at.node.outputs)]
+
+
+def group_normalization(at: Site) -> Types:
+    """The type of the data, whose channels are whole groups."""
+    shape, groups = at.rank_at_least(0, 2), int(at.attr("num_groups", 1))
+    if shape is not None:
+        members = dims.floordiv(shape[1], groups)
+        at.check(dims.mul(members, groups), shape[1], "channels must be whole groups")
+    return same(at)
 
 
 def layer_normalization(at: Site) -> Types:

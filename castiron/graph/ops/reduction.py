@@ -73,6 +73,7 @@ def arg_reduce(at: Site) -> Types:
     if shape is None:
         return (TensorType(dtypes.INT64, None),)
     axis = at.axis(int(at.attr("axis", 0)), len(shape))
+    at.at_least(shape[axis], 1, "no position can be named on an empty axis")
     return (TensorType(dtypes.INT64, _without(shape, (axis,), bool(at.attr("keepdims", 1)))),)
 
 

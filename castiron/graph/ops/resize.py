@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from castiron.graph.graph import Extent, TensorType
+from castiron.graph.ops import bounds
 from castiron.graph.ops.rule import Site, Types, whole
 from castiron.tensor import dim as dims
 
@@ -27,7 +28,11 @@ def resize(at: Site) -> Types:
         return (TensorType(kind.dtype, None),)
     sizes = resized(at)
     if sizes is None:
-        sizes = at.fresh_shape(len(kind.shape))
+        return (TensorType(kind.dtype, at.fresh_shape(len(kind.shape))),)
+    if scales_of(at) is None:  # scaling nothing gives nothing
+        for extent, size in zip(kind.shape, sizes, strict=True):
+            some = bounds.sub(extent, dims.minimum(size, 1))
+            at.at_least(some, 0, "an empty axis cannot be resized to more")
     return (TensorType(kind.dtype, sizes),)
 
 

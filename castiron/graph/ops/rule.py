@@ -108,16 +108,15 @@ class Site:
             return
         if not isinstance(left, dims.Dim) and not isinstance(right, dims.Dim):
             self.fail(f"{reason}: expected equal extents, found {left} and {right}")
-        text = f"{self.node.op} {self.node.name!r}: {reason}"
-        found = Check(left, right, text)
-        if found not in self.checks:
-            self.checks.append(found)
+        if all((known.left, known.right) != (left, right) for known in self.checks):
+            self.checks.append(Check(left, right, f"{self.node.op} {self.node.name!r}: {reason}"))
 
     def at_least(self, value: Extent, low: int, reason: str) -> None:
         """Demand ``value >= low``: at once for ints, of each binding where it is not provable."""
         if not isinstance(value, dims.Dim) and value < low:
             self.fail(f"{reason}: expected {low} or more, found {value}")
-        self.check(bounds.minimum(dims.add(value, -low), 0), 0, reason)
+        if not bounds.holds_at_least(value, low):
+            self.check(dims.minimum(dims.add(value, -low), 0), 0, reason)
 
     def axis(self, value: int, rank: int) -> int:
         """The axis counted from the front; a BuildError when it is out of range."""
@@ -162,13 +161,24 @@ def broadcast_extent(site: Site, left: Extent, right: Extent) -> Extent:
     if left == 1:
         return right
     if not dims.symbols_of(left) | dims.symbols_of(right) <= site.symbols.given:
-        return bounds.maximum(left, right)
+        return wider_extent(site, left, right)
     site.check(left, right, "axes that broadcast must agree")
     if not isinstance(left, dims.Dim):
         return left
     if not isinstance(right, dims.Dim):
         return right
     return left if len(repr(left)) <= len(repr(right)) else right
+
+
+def wider_extent(site: Site, left: Extent, right: Extent) -> Extent:
+    """The extent of two axes of which either may turn out to be 1; else they must be equal."""
+    apart = dims.mul(bounds.sub(left, right), dims.mul(dims.add(left, -1), dims.add(right, -1)))
+    site.check(apart, 0, "axes that broadcast must agree or be 1")
+    # An axis of 1 beside an empty one would be read as the wider of the two.
+    wider = bounds.maximum(left, right)
+    some = dims.minimum(dims.minimum(left, right), 1)
+    site.check(dims.minimum(wider, 1), some, "an empty axis broadcasts only with an empty one")
+    return wider
 
 
 def broadcast_shapes(site: Site, shapes: list[Shape | None]) -> Shape | None:

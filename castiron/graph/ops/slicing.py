@@ -30,8 +30,9 @@ def slice_(at: Site) -> Types:
     if cuts is None:
         return (TensorType(kind.dtype, at.fresh_shape(len(kind.shape))),)
     shape = list(kind.shape)
-    for axis, (_, _, count) in cuts.items():
-        shape[axis] = count
+    for axis, cut in cuts.items():
+        _stay_inside(at, cut, kind.shape[axis])
+        shape[axis] = cut[2]
     return (TensorType(kind.dtype, tuple(shape), _cut_contents(at, cuts)),)
 
 
@@ -72,6 +73,19 @@ def _cut(start: Extent, end: Extent, step: int, extent: Extent) -> tuple[Extent,
         last = _clamp(_position(end, extent), -1, top)
         count = dims.ceildiv(bounds.sub(first, last), -step)
     return first, step, bounds.maximum(count, 0)
+
+
+def _stay_inside(at: Site, cut: tuple[Extent, int, Extent], extent: Extent) -> None:
+    """Demand that the cut's elements exist, which proofs for extents from 1 do not say of 0."""
+    first, step, count = cut
+    if not any(isinstance(item, dims.Dim) for item in (first, count, extent)):
+        return
+    reason = f"too few elements to take from {dims.text(first)} on"
+    last = dims.add(first, dims.mul(dims.add(count, -1), step))
+    # Of no elements, ``last`` is a step in front of ``first``, which the bounds allow.
+    low, high = (first, last) if step > 0 else (last, first)
+    at.at_least(low, 0, reason)
+    at.at_least(bounds.sub(dims.add(extent, -1), high), 0, reason)
 
 
 def _position(index: Extent, extent: Extent) -> Extent:
@@ -190,7 +204,7 @@ def pad(at: Site) -> Types:
     kind = at.type(0)
     if kind.shape is None:
         return (TensorType(kind.dtype, None),)
-    pads = full_pads(at, len(kind.shape))
+    pads, mode = full_pads(at, len(kind.shape)), at.attr("mode", "constant")
     rank = len(kind.shape)
     if pads is None:
         return (TensorType(kind.dtype, at.fresh_shape(rank)),)
@@ -198,9 +212,17 @@ def pad(at: Site) -> Types:
         dims.add(extent, dims.add(pads[axis], pads[axis + rank]))
         for axis, extent in enumerate(kind.shape)
     )
-    for extent in shape:
+    for axis, extent in enumerate(shape):
         at.at_least(extent, 0, "no more may be cropped than there is")
+        if mode != "constant" and not _only_crops(pads[axis], pads[axis + rank]):
+            at.at_least(kind.shape[axis], 1, "an empty axis has nothing to pad with")
     return (TensorType(kind.dtype, shape),)
+
+
+def _only_crops(begin: Extent, end: Extent) -> bool:
+    return (
+        not isinstance(begin, dims.Dim) and not isinstance(end, dims.Dim) and max(begin, end) <= 0
+    )
 
 
 def full_pads(at: Site, rank: int) -> tuple[Extent, ...] | None:

@@ -71,7 +71,7 @@ RULES: dict[str, Rule] = {
     "BatchNormalization": normalization.batch_normalization,
     "LayerNormalization": normalization.layer_normalization,
     "InstanceNormalization": normalization.same,
-    "GroupNormalization": normalization.same,
+    "GroupNormalization": normalization.group_normalization,
     "RMSNormalization": normalization.along_axis,
     "MeanVarianceNormalization": normalization.same,
     "LpNormalization": normalization.along_axis,

@@ -105,7 +105,8 @@ def _before(node: Node, graph: Graph, n: int) -> Extent:
     mode = node.attr("auto_pad", "NOTSET")
     same = mode in ("SAME_UPPER", "SAME_LOWER")
     if not same and not node.attr("output_shape"):
-        return 0 if mode == "VALID" else _attribute(node, "pads", n, 0)
+        pads = node.attr("pads")
+        return pads[n] if pads and mode != "VALID" else 0
     output = graph.shape(node.outputs[0])[_axis_of(node, n)]
     total = dim.maximum(dim.add(_natural(node, graph, n), dim.mul(output, -1)), 0)
     half = dim.floordiv(total, 2)
