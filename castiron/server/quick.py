@@ -24,8 +24,6 @@ _MOST_SLOW = 12  # of the window: on a busy machine cold caches make one in twen
 # What a run seems to take on the lane includes the wakes, which are not its own.
 _WAKES_NS = 200_000
 _NUM_SEEN = 5
-_NUM_ON_LANE = 16
-_MOST_LARGER = 3
 _FIRST_PAUSE = 200
 _LONGEST_PAUSE = 100_000
 _NUM_WATCHED = 16
@@ -34,12 +32,10 @@ _NUM_WATCHED = 16
 class Size:
     """What is known of runs whose inputs have about one size."""
 
-    __slots__ = ("lane_ns", "num_lane", "num_watched", "on_lane", "pause", "recent", "run_ns",
-                 "waits")  # fmt: skip
+    __slots__ = ("lane_ns", "num_lane", "num_watched", "pause", "recent", "run_ns", "waits")
 
     def __init__(self) -> None:
-        self.on_lane: deque[int] = deque(maxlen=_NUM_ON_LANE)
-        self.lane_ns = 0  # the least of them
+        self.lane_ns = 0.0
         self.num_lane = 0
         self.run_ns = 0.0
         self.recent: deque[int] = deque(maxlen=_WINDOW)
@@ -61,27 +57,13 @@ class Quick:
     def short(self, size_bytes: int) -> Size | None:
         """The size, if a run of so many bytes of input may be made on the loop."""
         size = self._sizes.get(size_bytes.bit_length())
-        if size is None or size.num_lane < _NUM_SEEN:
-            size = self._of_larger(size_bytes.bit_length())
-            if size is None:
-                return None
+        if size is None:
+            return None
         if size.waits:
             size.waits -= 1
             return None
-        return size if size.lane_ns <= self._limit_ns + _WAKES_NS else None
-
-    def _of_larger(self, bits: int) -> Size | None:
-        """The size as the next larger one that is known: one alone runs no longer than several.
-
-        From the start under load, runs on the lane are of several requests put together.
-        """
-        for more in range(bits + 1, bits + 1 + _MOST_LARGER):
-            larger = self._sizes.get(more)
-            if larger is not None and larger.num_lane >= _NUM_SEEN:
-                made = self._sizes.setdefault(bits, Size())
-                made.num_lane, made.lane_ns = _NUM_SEEN, larger.lane_ns
-                return made
-        return None
+        is_short = size.num_lane >= _NUM_SEEN and size.lane_ns <= self._limit_ns + _WAKES_NS
+        return size if is_short else None
 
     def observe_lane(self, size_bytes: int, time_ns: int) -> None:
         """A run on the lane took so long, wakes included."""
@@ -89,9 +71,10 @@ class Quick:
             return
         size = self._sizes.setdefault(size_bytes.bit_length(), Size())
         size.num_lane += 1
-        size.on_lane.append(time_ns)
-        # The least, since on a busy machine most of them wait for the processor, and for the loop.
-        size.lane_ns = min(size.on_lane)
+        if size.num_lane == 1:
+            size.lane_ns = float(time_ns)
+        bounded = min(time_ns, 4 * size.lane_ns + self._limit_ns)  # one may be held up by chance
+        size.lane_ns += _WEIGHT * (bounded - size.lane_ns)
 
     def run(
         self, size: Size, call: Callable[[InputsT], OutputsT], inputs: InputsT

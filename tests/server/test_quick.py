@@ -48,24 +48,6 @@ def test_long_runs_and_other_sizes_stay_on_the_lane() -> None:
     assert made.short(100)
 
 
-def test_one_alone_is_taken_for_no_longer_than_several_together() -> None:
-    made = quick.Quick(LIMIT_NS)
-    for _ in range(10):
-        made.observe_lane(800, 1000)
-    assert not made.short(10), "that is too far off"
-    assert made.short(100)
-    for _ in range(20):
-        made.observe_lane(100, 50_000_000)
-    assert not made.short(100), "what it takes itself counts as soon as it is seen"
-
-
-def test_a_busy_machine_holds_up_most_runs_of_the_lane_and_yet_short_ones_are_found() -> None:
-    made = quick.Quick(LIMIT_NS)
-    for index in range(16):
-        made.observe_lane(100, 1000 if index == 7 else 20_000_000)
-    assert made.short(100)
-
-
 def test_a_limit_of_nothing_turns_it_off() -> None:
     assert not known(0).short(100)
 
