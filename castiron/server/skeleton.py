@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from castiron.server import template
+from castiron.server import kept, template
 
 _MOST = 32
 _MOST_BYTES = 2048
@@ -56,7 +56,7 @@ class Skeletons:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Skeleton] = {}
+        self._kept: kept.Kept[bytes, Skeleton] = kept.Kept(_MOST)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -73,9 +73,7 @@ class Skeletons:
             return
         if not _are_around_lists(pieces, head):
             return
-        if len(self._kept) >= _MOST:
-            self._kept.clear()
-        self._kept[text[: text.find(_DATA)]] = Skeleton(pieces, made)
+        self._kept.put(text[: text.find(_DATA)], Skeleton(pieces, made))
 
 
 def _are_around_lists(pieces: list[bytes], head: dict[str, Any]) -> bool:

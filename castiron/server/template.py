@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from castiron.server import values
+from castiron.server import kept, values
 from castiron.tensor import dtype as dtypes
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Templates:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[bytes, int], Template] = {}
+        self._kept: kept.Kept[tuple[bytes, int], Template] = kept.Kept(_MOST)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -94,11 +94,8 @@ class Templates:
 
     def keep(self, text: bytes, raw_bytes: int, made: Template) -> None:
         """For the next request with this head."""
-        if len(text) > _MOST_BYTES:
-            return
-        if len(self._kept) >= _MOST:
-            self._kept.clear()
-        self._kept[text, raw_bytes] = made
+        if len(text) <= _MOST_BYTES:
+            self._kept.put((text, raw_bytes), made)
 
 
 def of(

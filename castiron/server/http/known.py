@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from castiron.server import kept
+
 _MOST = 128
 _MOST_BYTES = 2048
 
@@ -51,7 +53,7 @@ class Heads:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Known] = {}
+        self._kept: kept.Kept[bytes, Known] = kept.Kept(_MOST)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -67,6 +69,4 @@ class Heads:
         declared = head.headers.get(b"content-length")
         if declared is None or b"transfer-encoding" in head.headers or int(declared) != body_bytes:
             return
-        if len(self._kept) >= _MOST:
-            self._kept.clear()
-        self._kept[text] = Known(head, body_bytes)
+        self._kept.put(text, Known(head, body_bytes))
