@@ -32,17 +32,6 @@ Build = Callable[[onnx.ModelProto], castiron.Instance]
 BYTES = [dtype for dtype in dtypes.ALL if dtype.size_bytes]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return tmp_path_factory.mktemp("bound")
-
-
-@pytest.fixture(scope="module")
-def added(folder: pathlib.Path) -> castiron.Instance:
-    """y = x0 + x1 over [n, 4]; needs no arena."""
-    return built.loaded(built.one_op("Add", ("n", 4), ("n", 4)), folder, name="added")
-
-
 @pytest.fixture(scope="module", params=[1, 2])
 def network(request: pytest.FixtureRequest, folder: pathlib.Path) -> castiron.Instance:
     """Convolutions over [n, 3, h, w], in an arena, on one thread and on two."""

@@ -144,11 +144,6 @@ ANSWERED: dict[str, tuple[onnx.ModelProto, Sequence[Shapes]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return tmp_path_factory.mktemp("empties")
-
-
 @pytest.mark.parametrize("case", ANSWERED)
 def test_nothing_is_answered_as_the_reference_does(case: str, folder: pathlib.Path) -> None:
     source, runs = ANSWERED[case]

@@ -19,17 +19,6 @@ from tests.loader import models
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return tmp_path_factory.mktemp("instances")
-
-
-@pytest.fixture(scope="module")
-def added(folder: pathlib.Path) -> castiron.Instance:
-    """y = x0 + x1 over [n, 4]."""
-    return built.loaded(built.one_op("Add", ("n", 4), ("n", 4)), folder, name="added")
-
-
-@pytest.fixture(scope="module")
 def network(folder: pathlib.Path) -> castiron.Instance:
     return built.loaded(built.network(), folder, name="network", threads=2)
 
